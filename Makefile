@@ -1,0 +1,51 @@
+# Every target works from an empty checkout: what it needs is installed first, into .venv.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help install run test test-slow lint format bench docs proto lock clean
+
+help: ## Show this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install: $(STAMP) ## Build .venv with the server, the stock clients and the test tools
+
+$(STAMP): pyproject.toml constraints.txt scripts/setup
+	@PYTHON="$(PYTHON)" scripts/setup .venv
+	@touch $(STAMP)
+
+run: $(STAMP) ## Start the server on its embedded default (ARGS="--port 4300" passes flags)
+	@$(BIN)/swanlake serve $(ARGS)
+
+test: $(STAMP) lint ## Lint, type-check and run the tests
+	$(BIN)/pytest $(ARGS)
+
+test-slow: $(STAMP) ## Run the long campaigns (fuzz, leaks, kills)
+	$(BIN)/pytest -m slow --timeout 3600 $(ARGS)
+
+lint: $(STAMP) ## Check style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(STAMP) ## Rewrite the sources in the house style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMP) ## Run the benchmarks and print their ratios
+	@for b in benchmarks/[a-z]*.py; do echo "== $$b"; $(BIN)/python $$b || exit 1; done
+
+docs: $(STAMP) ## Regenerate the documents that come from code
+	$(BIN)/python -m swanlake config docs > docs/configuration.md
+
+proto: $(STAMP) ## Regenerate the Flight SQL messages from their .proto
+	cd src && ../$(BIN)/python -m grpc_tools.protoc -I. --plugin=../$(BIN)/protoc-gen-mypy \
+		--python_out=. --mypy_out=. swanlake/protocol/flight_sql.proto
+
+lock: $(STAMP) ## Rewrite constraints.txt from what is installed
+	$(BIN)/pip freeze --exclude-editable --exclude swanlake | grep -vE '^-e |^#' > constraints.txt
+
+clean: ## Remove .venv and caches (never a home directory)
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build src/*.egg-info

@@ -1,0 +1,6 @@
+"""SwanLake: a lakehouse server, and the client that speaks to it."""
+
+from swanlake._version import __version__
+from swanlake.errors import SwanLakeError
+
+__all__ = ["SwanLakeError", "__version__"]

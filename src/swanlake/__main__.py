@@ -1,0 +1,5 @@
+"""``python -m swanlake``."""
+
+from swanlake.cli import main
+
+main()

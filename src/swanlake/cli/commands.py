@@ -1,0 +1,257 @@
+"""The commands: what each takes, and who does the work."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any, NoReturn
+
+import click
+
+from swanlake import config
+from swanlake._version import __version__
+from swanlake.cli.logs import configure_logging
+from swanlake.cli.shell import FORMATS, Shell
+from swanlake.client.driver import Connection
+from swanlake.errors import (
+    ConfigError,
+    NotAuthenticated,
+    ServerUnavailable,
+    StartupError,
+    SwanLakeError,
+)
+
+EXIT_OWN_FAULT, EXIT_CONFIG, EXIT_NO_CONNECTION, EXIT_SQL_ERROR = 1, 2, 2, 3
+PING_ACCEPTING, PING_REJECTING, PING_NO_RESPONSE, PING_BAD_ARGUMENTS = 0, 1, 2, 3
+
+DEFAULT_URL = "grpc://127.0.0.1:4214"
+
+
+class DefaultToServe(click.Group):
+    """``swanlake --port 0`` means ``swanlake serve --port 0``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        own = ("--help", "--version")
+        if not args or (args[0].startswith("-") and args[0] not in own):
+            args = ["serve", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=DefaultToServe)
+@click.version_option(__version__, prog_name="swanlake")
+def swanlake() -> None:
+    """SwanLake: Arrow Flight SQL in, DuckDB sessions inside, DuckLake underneath."""
+
+
+# ---- serve ---------------------------------------------------------------------------------------
+
+
+def _settings_options(command: Callable[..., None]) -> Callable[..., None]:
+    """A flag for every setting, but for secrets: a flag's value stands in every process list."""
+    for row in reversed(list(config.SETTINGS.values())):
+        if not row.secret:
+            text = row.help.replace("`", "") + f" [{row.env}]"
+            command = click.option(row.flag, row.name, default=None, help=text, metavar="VALUE")(
+                command
+            )
+    return command
+
+
+_config_option = click.option(
+    "--config",
+    "config_file",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="The TOML file with settings; without it ./swanlake.toml, if there is one.",
+)
+
+
+@swanlake.command()
+@_config_option
+@click.option(
+    "--ready-file",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="A file that says where the server listens, from the moment it does until it ends.",
+)
+@_settings_options
+def serve(config_file: Path | None, ready_file: Path | None, **flags: str | None) -> None:
+    """Run the server (the default command)."""
+    settings = _load(flags, config_file).settings
+    configure_logging(settings.log_level, settings.log_format)
+    from swanlake.server.app import Server
+    from swanlake.server.app import serve as run
+
+    def announce(server: Server) -> None:
+        click.echo(
+            f"SwanLake {__version__} accepts connections on {server.url}\n"
+            f"  query it:   swanlake sql --url {server.url}\n"
+            f"  everything: {settings.home.absolute()}\n"
+            "  stop it:    Ctrl-C"
+        )
+
+    try:
+        run(settings, ready_file, announce)
+    except ConfigError as wrong:
+        _exit(EXIT_CONFIG, wrong)
+    except StartupError as failed:
+        _exit(failed.exit_code, failed)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Flight's threads may still wait for clients that never come back; nothing is left to do.
+    os._exit(0)
+
+
+# ---- config --------------------------------------------------------------------------------------
+
+
+@swanlake.group(name="config")
+def config_group() -> None:
+    """Look at the settings."""
+
+
+@config_group.command(name="show")
+@_config_option
+def config_show(config_file: Path | None) -> None:
+    """Print every setting, its value and where the value came from."""
+    loaded = _load({}, config_file)
+    rows = [
+        (name, row.show(getattr(loaded.settings, name)), loaded.sources[name])
+        for name, row in config.SETTINGS.items()
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(2)]
+    for name, value, source in rows:
+        click.echo(f"{name:<{widths[0]}}  {value:<{widths[1]}}  {source}")
+
+
+@config_group.command(name="docs")
+def config_docs() -> None:
+    """Print the reference of all settings as Markdown."""
+    click.echo(config.reference(), nl=False)
+
+
+# ---- clients -------------------------------------------------------------------------------------
+
+
+def _connection_options(command: Callable[..., None]) -> Callable[..., None]:
+    for option in (
+        click.option(
+            "--tls-ca",
+            type=click.Path(path_type=Path),
+            help="PEM file with the certificates to trust.",
+        ),
+        click.option(
+            "--token-file",
+            type=click.Path(path_type=Path),
+            help="File with the access token; without it SWANLAKE_TOKEN.",
+        ),
+        click.option("--url", envvar="SWANLAKE_URL", default=DEFAULT_URL, show_default=True),
+    ):
+        command = option(command)
+    return command
+
+
+def _connect(
+    url: str, token_file: Path | None, tls_ca: Path | None, timeout: float | None = None
+) -> Connection:
+    try:
+        token = token_file.read_text().strip() if token_file else os.environ.get("SWANLAKE_TOKEN")
+        roots = tls_ca.read_bytes() if tls_ca else None
+    except OSError as unreadable:
+        raise ConfigError(f"{unreadable}.") from None
+    return Connection(url, token=token, timeout=timeout, tls_root_certs=roots)
+
+
+@swanlake.command()
+@_connection_options
+@click.option("-c", "--command", "sql", help="Run this SQL and exit.")
+@click.option("-f", "--file", "file", type=click.File(), help="Run the SQL in this file and exit.")
+@click.option("--format", "output", type=click.Choice(FORMATS), default="table", show_default=True)
+@click.option("--quiet", is_flag=True, help="Print results only.")
+def sql(
+    url: str,
+    token_file: Path | None,
+    tls_ca: Path | None,
+    sql: str | None,
+    file: IO[str] | None,
+    output: str,
+    quiet: bool,
+) -> None:
+    """Run SQL: from -c, from a file, from standard input, or as you type.
+
+    Exit codes: 0 all statements ran, 1 a problem on this side, 2 no connection, 3 a statement failed.
+    """
+    try:
+        connection = _connect(url, token_file, tls_ca)
+        connection.status()
+    except ConfigError as wrong:
+        _exit(EXIT_OWN_FAULT, wrong)
+    except SwanLakeError as unreachable:
+        _exit(EXIT_NO_CONNECTION, unreachable, f"Cannot connect to {url}")
+    with connection:
+        shell = Shell(connection, output, quiet=quiet)
+        if sql is None and file is None and sys.stdin.isatty():
+            shell.interact()
+            return
+        try:
+            shell.run_script(sql if sql is not None else (file or sys.stdin).read())
+        except ServerUnavailable as lost:
+            _exit(EXIT_NO_CONNECTION, lost)
+        except SwanLakeError as failed:
+            _exit(EXIT_SQL_ERROR, failed)
+
+
+@swanlake.command()
+@_connection_options
+@click.option("--timeout", type=float, default=3.0, show_default=True, help="Seconds to wait.")
+@click.option("--quiet", is_flag=True, help="Only the exit code.")
+@click.pass_context
+def ping(
+    ctx: click.Context,
+    url: str,
+    token_file: Path | None,
+    tls_ca: Path | None,
+    timeout: float,
+    quiet: bool,
+) -> None:
+    """Ask a server whether it accepts statements.
+
+    Exit codes, as pg_isready: 0 accepting, 1 rejecting, 2 no response, 3 no attempt was made.
+    """
+    code, text = _ping(url, token_file, tls_ca, timeout)
+    if not quiet:
+        click.echo(f"{url} - {text}")
+    ctx.exit(code)
+
+
+def _ping(
+    url: str, token_file: Path | None, tls_ca: Path | None, timeout: float
+) -> tuple[int, str]:
+    try:
+        connection = _connect(url, token_file, tls_ca, timeout)
+    except SwanLakeError as wrong:
+        return PING_BAD_ARGUMENTS, f"no attempt: {wrong}"
+    try:
+        state = connection.status()["state"]
+    except NotAuthenticated as refused:
+        return PING_REJECTING, f"rejecting: {refused}"
+    except SwanLakeError:
+        return PING_NO_RESPONSE, "no response"
+    return (PING_ACCEPTING if state == "accepting" else PING_REJECTING), state
+
+
+# ---- shared --------------------------------------------------------------------------------------
+
+
+def _load(flags: dict[str, Any], config_file: Path | None) -> config.Configuration:
+    try:
+        return config.load(flags, config_file=config_file)
+    except ConfigError as wrong:
+        _exit(EXIT_CONFIG, wrong)
+
+
+def _exit(code: int, error: SwanLakeError, prefix: str = "") -> NoReturn:
+    click.echo(f"swanlake: {prefix + ': ' if prefix else ''}{error}", err=True)
+    raise SystemExit(code)

@@ -1,0 +1,124 @@
+"""``swanlake sql``: statements in, results out, in a script or at a prompt."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.history import FileHistory
+
+from swanlake.cli.output import FORMATS, show
+from swanlake.client.driver import Connection, Result
+from swanlake.errors import QueryCancelled, ServerUnavailable, SwanLakeError
+from swanlake.sql.tokens import tokenize
+
+__all__ = ["FORMATS", "Shell"]
+
+_HISTORY = Path.home() / ".swanlake_history"
+_HELP = """\
+  End a statement with ; and press Enter. Ctrl-C stops a running statement, Ctrl-D leaves.
+  .help   this text
+  .tables the tables of the current catalog
+  .quit   leave"""
+_TABLES = """SELECT schema_name AS "schema", table_name AS "table", estimated_size AS "rows"
+FROM duckdb_tables() WHERE database_name IN (current_catalog(), 'temp') ORDER BY ALL"""
+
+
+class Shell:
+    """Runs statements on one connection and shows what they give."""
+
+    def __init__(self, connection: Connection, output: str, *, quiet: bool = False) -> None:
+        self._connection = connection
+        self._output = output
+        self._quiet = quiet
+
+    def run_script(self, text: str) -> None:
+        """Runs the statements of a text one after the other; stops at the first that fails."""
+        for statement in split(text):
+            self._run(statement)
+
+    def interact(self) -> None:
+        """Reads statements from the terminal until the user leaves."""
+        prompt: PromptSession[str] = PromptSession(history=FileHistory(str(_HISTORY)))
+        pending = ""
+        while True:
+            try:
+                line = prompt.prompt("     ...> " if pending else "swanlake> ")
+            except KeyboardInterrupt:
+                pending = ""
+                continue
+            except EOFError:
+                return
+            if not pending and line.strip() in (".quit", ".exit", "exit", "quit", "\\q"):
+                return
+            if not pending and line.strip() == ".help":
+                print(_HELP)
+                continue
+            if not pending and line.strip() == ".tables":
+                line = _TABLES + ";"
+            pending += line + "\n"
+            if is_complete(pending):
+                self._run_and_report(pending)
+                pending = ""
+
+    def _run_and_report(self, text: str) -> None:
+        started = time.monotonic()
+        try:
+            self.run_script(text)
+            if not self._quiet:
+                print(f"({time.monotonic() - started:.3f} s)")
+        except QueryCancelled:
+            print("cancelled", file=sys.stderr)
+        except ServerUnavailable as lost:
+            print(f"connection lost: {lost}", file=sys.stderr)
+        except SwanLakeError as failed:
+            print(f"{failed.identifier}: {failed}", file=sys.stderr)
+
+    def _run(self, statement: str) -> None:
+        show(self._execute(statement), self._output, quiet=self._quiet)
+
+    def _execute(self, statement: str) -> Result:
+        """Executes in a thread of its own, so that Ctrl-C can cancel instead of waiting."""
+        query_id = str(uuid.uuid4())
+        outcome: list[Any] = []
+
+        def work() -> None:
+            try:
+                outcome.append(self._connection.execute(statement, query_id=query_id))
+            except Exception as error:  # noqa: BLE001 - handed to the thread that waits
+                outcome.append(error)
+
+        worker = threading.Thread(target=work, daemon=True)
+        worker.start()
+        while worker.is_alive():
+            try:
+                worker.join(0.1)
+            except KeyboardInterrupt:
+                self._connection.cancel(query_id)
+        if isinstance(outcome[0], Exception):
+            raise outcome[0]
+        result: Result = outcome[0]
+        return result
+
+
+def split(text: str) -> list[str]:
+    """The statements of a text, without the semicolons between them."""
+    raw = text.encode()
+    statements, start = [], 0
+    for token in tokenize(text):
+        if token.is_operator and token.text == ";":
+            statements.append(raw[start : token.start].decode())
+            start = token.end
+    statements.append(raw[start:].decode())
+    return [statement for statement in statements if tokenize(statement)]
+
+
+def is_complete(text: str) -> bool:
+    """True if the last thing in the text is a semicolon that ends a statement."""
+    tokens = tokenize(text)
+    return not tokens or (tokens[-1].is_operator and tokens[-1].text == ";")

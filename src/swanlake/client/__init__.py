@@ -1,0 +1,1 @@
+"""The client: what the base install of SwanLake is."""

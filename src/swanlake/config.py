@@ -1,0 +1,344 @@
+"""The settings: one table, from which flags, environment, TOML and the documentation follow.
+
+Precedence: command line > environment > TOML file > default. A setting named ``max_sessions`` is the
+flag ``--max-sessions``, the variable ``SWANLAKE_MAX_SESSIONS`` and the TOML key ``max_sessions``; a TOML
+table is a prefix, so ``[duckdb] threads = 4`` is ``duckdb_threads``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from swanlake.errors import ConfigError
+
+ENV_PREFIX = "SWANLAKE_"
+CONFIG_ENV = "SWANLAKE_CONFIG"
+DEFAULT_CONFIG_FILE = "swanlake.toml"
+
+#: Variables with our prefix that are read elsewhere: the file itself, the client's connection.
+OTHER_VARIABLES = frozenset({CONFIG_ENV, "SWANLAKE_URL", "SWANLAKE_TOKEN"})
+
+MASK = "********"
+
+
+def _setting(default: Any, help: str, *, secret: bool = False, minimum: float | None = None) -> Any:
+    return field(default=default, metadata={"help": help, "secret": secret, "minimum": minimum})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What a server can be told. Each field is one row of the table."""
+
+    home: Path = _setting(
+        Path("swanlake-home"), "Directory that holds everything the embedded server keeps."
+    )
+    host: str = _setting("127.0.0.1", "Address the Flight SQL server listens on.")
+    port: int = _setting(
+        4214, "Port the Flight SQL server listens on; 0 picks a free one.", minimum=0
+    )
+
+    auth: Literal["none", "token"] = _setting(
+        "none",
+        "`none` trusts every caller by the name it gives; `token` asks for a token that stands in "
+        "`<home>/tokens/<name>`.",
+    )
+    tls_cert: Path | None = _setting(
+        None, "PEM file with the server's certificate chain; turns TLS on."
+    )
+    tls_key: Path | None = _setting(None, "PEM file with the private key of `tls_cert`.")
+
+    metabase_url: str = _setting(
+        "",
+        "PostgreSQL URL of the lake's metadata. Empty: a SQLite file under `home`.",
+        secret=True,
+    )
+    data_path: str = _setting(
+        "", "Where the lake keeps its Parquet files: a directory or s3://… Empty: `<home>/data`."
+    )
+    ducklake_init_sql: str = _setting(
+        "",
+        "SQL run once when the engine starts, after the lake is attached: secrets, more ATTACHes, "
+        "macros.",
+        secret=True,
+    )
+
+    duckdb_memory_limit: str = _setting(
+        "",
+        "Memory the engine may use, such as `8GB`. Empty: DuckDB's default, 80 % of the machine.",
+    )
+    duckdb_threads: int = _setting(0, "Threads of the engine. 0: one per core.", minimum=0)
+    duckdb_temp_directory: Path | None = _setting(
+        None, "Where the engine and large pending results spill. Empty: `<home>/tmp`."
+    )
+
+    max_sessions: int = _setting(100, "Sessions that may be open at once.", minimum=1)
+    session_timeout_seconds: float = _setting(
+        1800.0, "A session idle for longer is closed. A running statement is activity.", minimum=0
+    )
+    session_sweep_seconds: float = _setting(
+        300.0, "How often idle sessions and unread results are looked for.", minimum=0.05
+    )
+    session_isolation: Literal["shared", "instance"] = _setting(
+        "shared",
+        "`shared`: all sessions are connections of one DuckDB instance. `instance`: each session "
+        "has an instance of its own.",
+    )
+    warm_instances: int = _setting(
+        2, "Spare instances kept ready when `session_isolation` is `instance`.", minimum=0
+    )
+
+    query_timeout_seconds: float = _setting(
+        0.0,
+        "A statement that runs longer is stopped. 0: no limit. A session option or the header "
+        "`x-swanlake-query-timeout-seconds` overrides it.",
+        minimum=0,
+    )
+    commit_lock_timeout_seconds: float = _setting(
+        30.0, "How long a write waits for its turn to commit to the lake.", minimum=0
+    )
+    result_buffer_bytes: int = _setting(
+        64 * 1024 * 1024,
+        "Memory for the unread rest of a result whose session goes on to another statement; what is "
+        "larger spills to disk.",
+        minimum=0,
+    )
+    result_ttl_seconds: float = _setting(
+        600.0, "A result nobody fetches is dropped after this time.", minimum=1
+    )
+    shutdown_grace_seconds: float = _setting(
+        30.0, "How long running statements may finish after SIGTERM or SIGINT.", minimum=0
+    )
+
+    log_level: Literal["debug", "info", "warning", "error"] = _setting(
+        "info", "The least severe message that is logged."
+    )
+    log_format: Literal["text", "json"] = _setting(
+        "text", "`text` for people, `json` for one object per line."
+    )
+
+    @property
+    def data_location(self) -> str:
+        """Where Parquet files go, with the default under the home directory filled in."""
+        return self.data_path or str(self.home.absolute() / "data")
+
+    @property
+    def temp_directory(self) -> Path:
+        """Where the engine and large results spill, with the default filled in."""
+        return (self.duckdb_temp_directory or self.home / "tmp").absolute()
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One row of the table."""
+
+    name: str
+    type: Any
+    default: Any
+    help: str
+    secret: bool
+    minimum: float | None
+
+    @property
+    def env(self) -> str:
+        return ENV_PREFIX + self.name.upper()
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def type_name(self) -> str:
+        """The type as the documentation writes it."""
+        if get_origin(self.type) is Literal:
+            return " \\| ".join(f"`{choice}`" for choice in get_args(self.type))
+        return {int: "integer", float: "number", str: "text"}.get(self.type, "path")
+
+    def parse(self, raw: object, where: str) -> Any:
+        """Reads a value from text (environment, flag) or from a TOML value."""
+        try:
+            value = _PARSERS.get(self.type, _parse_path)(raw)
+            if get_origin(self.type) is Literal:
+                value = _parse_choice(raw, get_args(self.type))
+        except ValueError as unreadable:
+            shown = MASK if self.secret else repr(raw)
+            raise ConfigError(f"{where}: {shown} is not {unreadable}.") from None
+        if self.minimum is not None and value < self.minimum:
+            raise ConfigError(f"{where}: {raw!r} is below the minimum of {self.minimum:g}.")
+        return value
+
+    def show(self, value: Any) -> str:
+        """The value as it may be shown to anyone: a secret only says that it is set."""
+        if value is None or value == "":
+            return ""
+        return MASK if self.secret else str(value)
+
+
+def _parse_text(raw: object) -> str:
+    if not isinstance(raw, str):
+        raise ValueError("a text")
+    return raw
+
+
+def _parse_int(raw: object) -> int:
+    if isinstance(raw, bool) or not isinstance(raw, int | str):
+        raise ValueError("a whole number")
+    try:
+        return int(raw)
+    except ValueError:
+        raise ValueError("a whole number") from None
+
+
+def _parse_float(raw: object) -> float:
+    if isinstance(raw, bool) or not isinstance(raw, int | float | str):
+        raise ValueError("a number")
+    try:
+        value = float(raw)
+    except ValueError:
+        raise ValueError("a number") from None
+    if value != value or value in (float("inf"), float("-inf")):
+        raise ValueError("a finite number")
+    return value
+
+
+def _parse_path(raw: object) -> Path | None:
+    if isinstance(raw, Path):
+        return raw
+    if not isinstance(raw, str):
+        raise ValueError("a path")
+    return Path(raw) if raw else None
+
+
+def _parse_choice(raw: object, choices: tuple[str, ...]) -> str:
+    if raw not in choices:
+        raise ValueError("one of " + ", ".join(choices))
+    return str(raw)
+
+
+_PARSERS: Mapping[Any, Callable[[object], Any]] = {
+    int: _parse_int,
+    float: _parse_float,
+    str: _parse_text,
+}
+
+
+def _table() -> Iterator[Setting]:
+    hints = get_type_hints(Settings)
+    for row in fields(Settings):
+        assert row.default is not MISSING
+        yield Setting(row.name, hints[row.name], row.default, **row.metadata)
+
+
+#: The table, by name, in the order in which it is documented.
+SETTINGS: Mapping[str, Setting] = {row.name: row for row in _table()}
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """The settings in force, and for each where it came from."""
+
+    settings: Settings
+    sources: Mapping[str, str]
+
+
+def load(
+    flags: Mapping[str, object] | None = None,
+    environ: Mapping[str, str] | None = None,
+    config_file: Path | None = None,
+) -> Configuration:
+    """Reads all sources and checks every key and value in them.
+
+    Raises ConfigError for the first key that is unknown or value that is unreadable.
+    """
+    environ = os.environ if environ is None else environ
+    values: dict[str, Any] = {}
+    sources = dict.fromkeys(SETTINGS, "default")
+
+    def take(name: str, raw: object, where: str, source: str) -> None:
+        values[name] = SETTINGS[name].parse(raw, where)
+        sources[name] = source
+
+    path = _config_path(config_file, environ)
+    for key, raw in _read_toml(path) if path else ():
+        _check_known(key, SETTINGS, f"{path}: unknown key")
+        take(key, raw, f"{path}: {key}", str(path))
+
+    variables = {row.env: row.name for row in SETTINGS.values()}
+    for variable, text in environ.items():
+        if variable.startswith(ENV_PREFIX) and variable not in OTHER_VARIABLES:
+            _check_known(variable, variables, "unknown environment variable")
+            take(variables[variable], text, variable, variable)
+
+    for name, raw in (flags or {}).items():
+        if raw is not None:
+            take(name, raw, SETTINGS[name].flag, SETTINGS[name].flag)
+
+    return Configuration(Settings(**values), sources)
+
+
+def _config_path(config_file: Path | None, environ: Mapping[str, str]) -> Path | None:
+    named = config_file or (Path(environ[CONFIG_ENV]) if environ.get(CONFIG_ENV) else None)
+    if named is None:
+        implied = Path(DEFAULT_CONFIG_FILE)
+        return implied if implied.is_file() else None
+    if not named.is_file():
+        raise ConfigError(f"The configuration file {named} does not exist.")
+    return named
+
+
+def _read_toml(path: Path) -> Iterator[tuple[str, object]]:
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as unreadable:
+        raise ConfigError(f"{path} cannot be read: {unreadable}.") from unreadable
+    except tomllib.TOMLDecodeError as malformed:
+        raise ConfigError(f"{path} is not valid TOML: {malformed}.") from malformed
+    return _flatten(document)
+
+
+def _flatten(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from _flatten(value, f"{prefix}{key}_")
+        else:
+            yield prefix + key, value
+
+
+def _check_known(key: str, known: Mapping[str, object], complaint: str) -> None:
+    if key not in known:
+        nearest = difflib.get_close_matches(key, known, n=1, cutoff=0.0)
+        raise ConfigError(f"{complaint} {key!r}; the nearest valid one is {nearest[0]!r}.")
+
+
+def reference() -> str:
+    """The table as Markdown: the whole of docs/configuration.md."""
+    lines = [
+        "# Configuration",
+        "",
+        "<!-- Generated by `make docs` from src/swanlake/config.py; edit the table there. -->",
+        "",
+        "A setting can be given as a flag of `swanlake serve`, as an environment variable or as a key "
+        "of `swanlake.toml`",
+        "(in the working directory, or the file that `--config` or `SWANLAKE_CONFIG` names). The first "
+        "of these wins, and",
+        "then the default. In TOML a table is a prefix: `[duckdb]` with `threads = 4` is "
+        "`duckdb_threads = 4`.",
+        "`swanlake config show` prints what is in force and where it came from.",
+        "",
+        "An unknown key or an unreadable value stops the start with exit code 2.",
+        "",
+        "| setting | environment variable | type | default | |",
+        "|---|---|---|---|---|",
+    ]
+    for row in SETTINGS.values():
+        default = f"`{row.default}`" if row.default not in (None, "") else ""
+        secret = " *Secret: never shown.*" if row.secret else ""
+        lines.append(
+            f"| `{row.name}` | `{row.env}` | {row.type_name} | {default} | {row.help}{secret} |"
+        )
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,1 @@
+"""DuckDB: instances with the lake attached, their connections, and what their errors mean."""

@@ -1,0 +1,70 @@
+"""What DuckDB's errors mean to a caller."""
+
+from __future__ import annotations
+
+import re
+
+import duckdb
+
+from swanlake.errors import Code, QueryCancelled, QueryError, SwanLakeError, TransactionAborted
+
+#: Everything an execution or a fetch can raise: DuckDB's own errors, and what its Arrow stream makes
+#: of them on the way through pyarrow (ArrowException is a plain Exception, an I/O one an OSError).
+ENGINE_ERRORS: tuple[type[Exception], ...] = (duckdb.Error, OSError, ValueError, RuntimeError)
+
+_PREFIX = re.compile(r"^([A-Za-z][A-Za-z ]*?) ?(?:Error|Exception):")
+_ABORTED = "Current transaction is aborted"
+
+_CALLER_IS_WRONG = {
+    "PARSER_ERROR",
+    "SYNTAX_ERROR",
+    "BINDER_ERROR",
+    "CATALOG_ERROR",
+    "CONSTRAINT_ERROR",
+    "CONVERSION_ERROR",
+    "DEPENDENCY_ERROR",
+    "INVALID_INPUT_ERROR",
+    "INVALID_TYPE_ERROR",
+    "MISMATCH_TYPE_ERROR",
+    "OUT_OF_RANGE_ERROR",
+    "PARAMETER_NOT_RESOLVED_ERROR",
+    "PARAMETER_NOT_ALLOWED_ERROR",
+    "SEQUENCE_ERROR",
+    "SETTINGS_ERROR",
+    "TRANSACTIONCONTEXT_ERROR",
+}
+
+
+def translate(error: Exception) -> SwanLakeError:
+    """The error as a caller should see it: a stable identifier, a code, DuckDB's own words."""
+    if isinstance(error, SwanLakeError):
+        return error
+    message = str(error).strip()
+    if isinstance(error, duckdb.InterruptException) or "INTERRUPT Error" in message:
+        return QueryCancelled("The statement was interrupted.")
+    if _ABORTED in message:
+        return TransactionAborted(
+            "A statement failed in this transaction, so it can no longer be used; ROLLBACK ends it."
+        )
+    found = _PREFIX.match(message)
+    identifier = found[1].upper().replace(" ", "_") + "_ERROR" if found else "ENGINE_ERROR"
+    return QueryError(message, identifier=identifier, code=_code(identifier, message))
+
+
+def _code(identifier: str, message: str) -> Code:
+    if identifier == "CATALOG_ERROR" and "does not exist" in message:
+        return Code.NOT_FOUND
+    if identifier in _CALLER_IS_WRONG:
+        return Code.INVALID_ARGUMENT
+    if identifier == "NOT_IMPLEMENTED_ERROR":
+        return Code.UNIMPLEMENTED
+    if identifier == "PERMISSION_ERROR":
+        return Code.PERMISSION_DENIED
+    return Code.INTERNAL
+
+
+def may_invalidate(error: BaseException) -> bool:
+    """True for the errors after which an instance may refuse every further statement."""
+    return isinstance(error, duckdb.FatalException | duckdb.InternalException) or str(
+        error
+    ).startswith(("FATAL Error", "INTERNAL Error"))

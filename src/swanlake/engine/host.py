@@ -1,0 +1,135 @@
+"""Where sessions get their connections: one shared instance, or one each from a warm pool.
+
+An instance that a fatal error has invalidated is replaced here. Nothing but the statements that were
+running on it fails; sessions find out when they next ask for a connection.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from abc import ABC, abstractmethod
+from collections import deque
+from dataclasses import dataclass
+
+import duckdb
+
+from swanlake.config import Settings
+from swanlake.engine.errors import may_invalidate
+from swanlake.engine.instance import Engine, EngineSpec
+
+log = logging.getLogger("swanlake.engine")
+
+
+@dataclass(frozen=True)
+class Lease:
+    """A connection for one session, and the instance it belongs to."""
+
+    engine: Engine
+    connection: duckdb.DuckDBPyConnection
+
+
+class EngineHost(ABC):
+    """Gives connections, takes them back, and replaces instances that broke."""
+
+    def __init__(self, spec: EngineSpec) -> None:
+        self._spec = spec
+        self._lock = threading.Lock()
+
+    @abstractmethod
+    def lease(self) -> Lease:
+        """A fresh connection on a working instance."""
+
+    @abstractmethod
+    def release(self, lease: Lease) -> None:
+        """Takes a connection back for good."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Closes every instance this host still holds."""
+
+    def report(self, lease: Lease, error: BaseException) -> bool:
+        """Looks at an error of a statement; True if it took the whole instance with it."""
+        if not may_invalidate(error) or lease.engine.is_valid():
+            return False
+        with self._lock:
+            first, lease.engine.broken = not lease.engine.broken, True
+        if first:
+            log.error("a fatal error invalidated the engine, a new one takes over: %s", error)
+        return True
+
+
+class SharedHost(EngineHost):
+    """One instance for all sessions: a session costs a connection."""
+
+    def __init__(self, spec: EngineSpec) -> None:
+        super().__init__(spec)
+        self._engine = Engine(spec)
+
+    def lease(self) -> Lease:
+        with self._lock:
+            if self._engine.broken:
+                self._engine = Engine(self._spec)
+                log.info("a new engine is ready")
+            engine = self._engine
+        return Lease(engine, engine.connect())
+
+    def release(self, lease: Lease) -> None:
+        lease.connection.close()
+
+    def close(self) -> None:
+        self._engine.close()
+
+
+class InstanceHost(EngineHost):
+    """An instance per session, taken from a pool that is refilled in the background."""
+
+    def __init__(self, spec: EngineSpec, warm_instances: int) -> None:
+        super().__init__(spec)
+        self._warm_instances = warm_instances
+        # The first is built at once: it says at the start what would fail at the first session.
+        self._warm = deque([Engine(spec)])
+        self._wanted = threading.Event()
+        self._closed = False
+        self._filler = threading.Thread(target=self._fill, name="swanlake-warm", daemon=True)
+        self._filler.start()
+        self._wanted.set()
+
+    def lease(self) -> Lease:
+        try:
+            engine = self._warm.popleft()
+        except IndexError:
+            engine = Engine(self._spec)
+        self._wanted.set()
+        return Lease(engine, engine.connect())
+
+    def release(self, lease: Lease) -> None:
+        lease.connection.close()
+        lease.engine.close()
+
+    def close(self) -> None:
+        self._closed = True
+        self._wanted.set()
+        self._filler.join(timeout=10)
+        while self._warm:
+            self._warm.popleft().close()
+
+    def _fill(self) -> None:
+        while not self._closed:
+            self._wanted.wait()
+            self._wanted.clear()
+            while not self._closed and len(self._warm) < self._warm_instances:
+                try:
+                    self._warm.append(Engine(self._spec))
+                except Exception:
+                    log.warning("no warm instance could be built", exc_info=True)
+                    break
+
+
+def open_host(settings: Settings) -> EngineHost:
+    """Prepares the lake and builds the host that the settings ask for."""
+    spec = EngineSpec.from_settings(settings)
+    spec.lake.prepare()
+    if settings.session_isolation == "instance":
+        return InstanceHost(spec, settings.warm_instances)
+    return SharedHost(spec)

@@ -1,0 +1,183 @@
+"""Every error SwanLake raises.
+
+    SwanLakeError
+    ├── ConfigError (ValueError)      a setting is unknown or unreadable
+    ├── StartupError                  the server cannot start; carries the exit code
+    │   ├── AddressInUse
+    │   └── CatalogUnreachable
+    ├── InvalidRequest                the message makes no sense: malformed, wrong type, wrong count
+    ├── Unsupported                   understood, and not offered
+    ├── NotAuthenticated              no credentials, or wrong ones
+    ├── NotFound                      a handle, result or transaction that this caller does not have
+    ├── TransactionAborted            a statement failed in this transaction; ROLLBACK is the way out
+    ├── SessionError
+    │   ├── SessionLimitReached       no session is free
+    │   └── SessionLost               the session, or the state it held, is gone
+    ├── QueryError                    the engine refused or failed the statement
+    │   ├── QueryCancelled
+    │   └── QueryTimeout (TimeoutError)
+    └── ServerUnavailable             draining or overloaded: try again, here or elsewhere
+
+An error is known by its ``identifier``: a stable word in capitals that begins every message on the wire,
+so that a client in any language can match it. ``docs/errors.md`` lists them all.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import ClassVar
+
+
+class Code(Enum):
+    """The gRPC status an error travels as, among those a Python Flight server can send."""
+
+    INVALID_ARGUMENT = "INVALID_ARGUMENT"
+    NOT_FOUND = "NOT_FOUND"
+    UNIMPLEMENTED = "UNIMPLEMENTED"
+    UNAUTHENTICATED = "UNAUTHENTICATED"
+    PERMISSION_DENIED = "PERMISSION_DENIED"
+    CANCELLED = "CANCELLED"
+    DEADLINE_EXCEEDED = "DEADLINE_EXCEEDED"
+    UNAVAILABLE = "UNAVAILABLE"
+    INTERNAL = "INTERNAL"
+
+
+class SwanLakeError(Exception):
+    """The root of the tree; catch it to catch everything SwanLake raises."""
+
+    identifier: str = "SWANLAKE_ERROR"
+    code: Code = Code.INTERNAL
+    #: True when the same request may succeed later without being changed.
+    retryable: ClassVar[bool] = False
+
+    def __init__(
+        self, message: str, *, identifier: str | None = None, code: Code | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        if identifier is not None:
+            self.identifier = identifier
+        if code is not None:
+            self.code = code
+
+    def __str__(self) -> str:
+        return self.message
+
+    @property
+    def wire_message(self) -> str:
+        """The message as clients see it: the identifier, a colon, the sentence."""
+        return f"{self.identifier}: {self.message}"
+
+
+class ConfigError(SwanLakeError, ValueError):
+    """A setting is unknown or its value cannot be read."""
+
+    identifier = "CONFIG_INVALID"
+    code = Code.INVALID_ARGUMENT
+
+
+class StartupError(SwanLakeError):
+    """The server cannot start."""
+
+    identifier = "STARTUP_FAILED"
+    exit_code: ClassVar[int] = 1
+
+
+class AddressInUse(StartupError):
+    """Another process listens on the address."""
+
+    identifier = "ADDRESS_IN_USE"
+    exit_code = 3
+
+
+class CatalogUnreachable(StartupError):
+    """The lake's metadata or data cannot be reached."""
+
+    identifier = "CATALOG_UNREACHABLE"
+    exit_code = 4
+    code = Code.UNAVAILABLE
+
+
+class InvalidRequest(SwanLakeError):
+    """The request is malformed or contradicts itself."""
+
+    identifier = "INVALID_REQUEST"
+    code = Code.INVALID_ARGUMENT
+
+
+class Unsupported(SwanLakeError):
+    """The request is valid Flight SQL that SwanLake does not offer."""
+
+    identifier = "NOT_SUPPORTED"
+    code = Code.UNIMPLEMENTED
+
+
+class NotAuthenticated(SwanLakeError):
+    """The caller gave no credentials, or wrong ones."""
+
+    identifier = "UNAUTHENTICATED"
+    code = Code.UNAUTHENTICATED
+
+
+class NotFound(SwanLakeError):
+    """The caller has no such prepared statement, result or transaction."""
+
+    identifier = "NOT_FOUND"
+    code = Code.NOT_FOUND
+
+
+class TransactionAborted(SwanLakeError):
+    """The transaction failed earlier and only ROLLBACK can end it."""
+
+    identifier = "TRANSACTION_ABORTED"
+    code = Code.INVALID_ARGUMENT
+
+
+class SessionError(SwanLakeError):
+    """The session cannot serve the request."""
+
+    identifier = "SESSION_ERROR"
+    code = Code.INVALID_ARGUMENT
+
+
+class SessionLimitReached(SessionError):
+    """All sessions are taken and none could be freed."""
+
+    identifier = "SESSION_LIMIT_REACHED"
+    code = Code.UNAVAILABLE
+    retryable = True
+
+
+class SessionLost(SessionError):
+    """The session the caller meant, or the state it held, no longer exists."""
+
+    identifier = "SESSION_LOST"
+    code = Code.NOT_FOUND
+
+
+class QueryError(SwanLakeError):
+    """The engine refused the statement or failed while running it."""
+
+    identifier = "QUERY_FAILED"
+
+
+class QueryCancelled(QueryError):
+    """The statement was stopped: by its client, by another connection, or by a shutdown."""
+
+    identifier = "QUERY_CANCELLED"
+    code = Code.CANCELLED
+
+
+class QueryTimeout(QueryError, TimeoutError):
+    """The statement ran longer than its limit."""
+
+    identifier = "QUERY_TIMEOUT"
+    code = Code.DEADLINE_EXCEEDED
+
+
+class ServerUnavailable(SwanLakeError):
+    """The server is draining or overloaded."""
+
+    identifier = "SERVER_UNAVAILABLE"
+    code = Code.UNAVAILABLE
+    retryable = True

@@ -1,0 +1,1 @@
+"""The Flight SQL server: decodes requests, finds the session, answers."""

@@ -1,0 +1,107 @@
+"""One Flight call: its headers, who makes it, and which session it means."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow.flight as flight
+
+from swanlake.errors import InvalidRequest, SwanLakeError
+from swanlake.protocol import Headers
+from swanlake.server.auth import Authenticator, Identity
+from swanlake.server.wire_errors import raise_on_wire
+from swanlake.sessions.ids import SessionKey, peer_address
+
+_MIDDLEWARE = "swanlake"
+_MAX_ID_LENGTH = 256
+
+
+class Call:
+    """What the headers and the connection of a call say."""
+
+    def __init__(self, context: Any) -> None:
+        middleware = context.get_middleware(_MIDDLEWARE)
+        self.identity: Identity = middleware.identity
+        self._headers: Mapping[str, str] = middleware.headers
+        self._peer = peer_address(context.peer())
+        self.is_cancelled = context.is_cancelled
+
+    @property
+    def session_key(self) -> SessionKey:
+        """The session by header, else by the address of the connection."""
+        given = self._header_id(Headers.SESSION_ID)
+        if given:
+            return SessionKey(self.identity.name, given)
+        return SessionKey(self.identity.name, self._peer or str(uuid.uuid4()), from_peer=True)
+
+    @property
+    def resumes(self) -> bool:
+        """True if the caller means a session that it has used before."""
+        return self._headers.get(Headers.SESSION_RESUME, "0") not in ("", "0", "false")
+
+    @property
+    def query_id(self) -> str | None:
+        return self._header_id(Headers.QUERY_ID)
+
+    @property
+    def query_timeout(self) -> float | None:
+        """The limit in seconds that this call sets; 0 is none."""
+        text = self._headers.get(Headers.QUERY_TIMEOUT)
+        if text is None:
+            return None
+        try:
+            seconds = float(text)
+        except ValueError:
+            seconds = -1.0
+        if not 0 <= seconds < float("inf"):
+            raise InvalidRequest(f"{Headers.QUERY_TIMEOUT} is {text!r}, not a number of seconds.")
+        return seconds
+
+    def _header_id(self, name: str) -> str | None:
+        value = self._headers.get(name, "").strip()
+        if len(value) > _MAX_ID_LENGTH:
+            raise InvalidRequest(f"{name} is longer than {_MAX_ID_LENGTH} characters.")
+        return value or None
+
+
+class CallMiddleware(flight.ServerMiddleware):
+    """Carries what the headers said from the start of a call to its handler."""
+
+    def __init__(
+        self, identity: Identity, headers: Mapping[str, str], answers_handshake: bool
+    ) -> None:
+        self.identity = identity
+        self.headers = headers
+        self._answers_handshake = answers_handshake
+
+    def sending_headers(self) -> dict[str, str]:
+        if self._answers_handshake and self.identity.bearer:
+            return {Headers.AUTHORIZATION: f"Bearer {self.identity.bearer}"}
+        return {}
+
+
+class CallMiddlewareFactory(flight.ServerMiddlewareFactory):
+    """Authenticates every call before any handler sees it."""
+
+    def __init__(self, authenticator: Authenticator) -> None:
+        super().__init__()
+        self._authenticator = authenticator
+
+    def start_call(self, info: Any, headers: Mapping[str, list[Any]]) -> CallMiddleware:
+        texts = {
+            name.lower(): values[-1]
+            for name, values in headers.items()
+            if values and isinstance(values[-1], str)
+        }
+        try:
+            identity = self._authenticator.identify(texts.get(Headers.AUTHORIZATION))
+        except SwanLakeError as refused:
+            raise_on_wire(refused)
+        return CallMiddleware(identity, texts, info.method == flight.FlightMethod.HANDSHAKE)
+
+
+def middleware(authenticator: Authenticator) -> dict[str, flight.ServerMiddlewareFactory]:
+    """The middleware a server is built with."""
+    return {_MIDDLEWARE: CallMiddlewareFactory(authenticator)}

@@ -1,0 +1,1 @@
+"""Sessions: one DuckDB connection each, with its statements, transactions, results and clock."""

@@ -1,0 +1,235 @@
+"""All sessions of a server: found by id, made on first use, closed when nobody needs them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from swanlake.config import Settings
+from swanlake.errors import NotFound, SessionLimitReached, SessionLost
+from swanlake.sessions.ids import SessionKey
+from swanlake.sessions.results import ResultStream
+from swanlake.sessions.runs import Run, Watchdog
+from swanlake.sessions.session import Session, SessionServices
+
+log = logging.getLogger("swanlake.sessions")
+
+
+@dataclass
+class SessionMetrics:
+    """What has happened to sessions since the server started."""
+
+    active: int = 0
+    created: int = 0
+    closed: Counter[str] = field(default_factory=Counter)
+    lifetime_seconds_total: float = 0.0
+    lifetime_seconds_max: float = 0.0
+
+    @property
+    def lifetime_seconds_average(self) -> float:
+        return self.lifetime_seconds_total / max(sum(self.closed.values()), 1)
+
+
+class _Place:
+    """A key's place in the registry, taken before its session exists so that only one is made."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.session: Session | None = None
+
+
+class SessionRegistry:
+    """Finds, makes, counts and closes sessions, and keeps the results they have not delivered."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        services: SessionServices,
+        connected_peers: Callable[[], frozenset[str] | None] = lambda: None,
+    ) -> None:
+        self._settings = settings
+        self._services = services
+        self._connected_peers = connected_peers
+        self._lock = threading.Lock()
+        self._places: dict[SessionKey, _Place] = {}
+        self._results: dict[bytes, ResultStream] = {}
+        self._metrics = SessionMetrics()
+        self.watchdog = Watchdog()
+        self._stopped = threading.Event()
+        self._sweeper = threading.Thread(
+            target=self._sweep_often, name="swanlake-sweep", daemon=True
+        )
+        self._sweeper.start()
+
+    # ---- sessions ------------------------------------------------------------------------------
+
+    def get(self, key: SessionKey, *, resume: bool = False) -> Session:
+        """The session of that key, made if it is new; with ``resume`` a new one is an error."""
+        place = self._place(key, resume)
+        with place.lock:
+            if place.session is None:
+                try:
+                    place.session = Session(key, self._services)
+                except BaseException:
+                    with self._lock:
+                        self._places.pop(key, None)
+                    raise
+                with self._lock:
+                    self._metrics.created += 1
+                log.info("session %s opened", key)
+            return place.session
+
+    def find(self, key: SessionKey) -> Session | None:
+        """The session of that key if there is one; never makes one."""
+        with self._lock:
+            place = self._places.get(key)
+        return place.session if place else None
+
+    def close(self, key: SessionKey, reason: str) -> bool:
+        """Closes a session at once; False if there is none."""
+        with self._lock:
+            place = self._places.pop(key, None)
+        if place is None:
+            return False
+        with place.lock:
+            session = place.session
+        if session is not None:
+            self._end(session, reason)
+        return True
+
+    def sweep(self) -> int:
+        """Closes sessions that are idle for too long or whose client has hung up, and old results."""
+        self._drop_old_results()
+        peers = self._connected_peers()
+        with self._lock:
+            known = [(key, place.session) for key, place in self._places.items() if place.session]
+        closed = 0
+        for key, session in known:
+            reason = self._reason_to_close(key, session, peers)
+            if reason is not None:
+                closed += self.close(key, reason)
+        return closed
+
+    def metrics(self) -> SessionMetrics:
+        """A copy of the counters, with the number of open sessions."""
+        with self._lock:
+            now = self._metrics
+            return SessionMetrics(
+                active=len(self._places),
+                created=now.created,
+                closed=Counter(now.closed),
+                lifetime_seconds_total=now.lifetime_seconds_total,
+                lifetime_seconds_max=now.lifetime_seconds_max,
+            )
+
+    # ---- results and cancellation --------------------------------------------------------------
+
+    def keep(self, stream: ResultStream) -> None:
+        """Holds a result until its ticket is redeemed."""
+        with self._lock:
+            self._results[stream.handle] = stream
+
+    def redeem(self, handle: bytes, identity: str) -> ResultStream:
+        """The result behind a ticket, once."""
+        with self._lock:
+            stream = self._results.get(handle)
+            if stream is not None and stream.run.session.identity == identity:
+                return self._results.pop(handle)
+        raise NotFound(
+            "There is no such result: it was fetched before, expired, or its session was closed. "
+            "Run the statement again.",
+            identifier="RESULT_NOT_FOUND",
+        )
+
+    def runs(self, identity: str) -> list[Run]:
+        """The caller's statements that run, or whose result waits to be fetched."""
+        with self._lock:
+            waiting = [stream.run for stream in self._results.values()]
+        return [
+            run for run in {*waiting, *self.watchdog.running()} if run.session.identity == identity
+        ]
+
+    def forget(self, run: Run) -> None:
+        """Drops the result of a cancelled statement."""
+        with self._lock:
+            stream = self._results.pop(run.handle, None)
+        if stream is not None:
+            stream.close()
+
+    # ---- end -----------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Closes everything."""
+        self._stopped.set()
+        with self._lock:
+            keys = list(self._places)
+        for key in keys:
+            self.close(key, "shutdown")
+        self.watchdog.close()
+
+    # ---- inside --------------------------------------------------------------------------------
+
+    def _place(self, key: SessionKey, resume: bool) -> _Place:
+        for attempt in ("as it is", "after a sweep"):
+            with self._lock:
+                place = self._places.get(key)
+                if place is not None:
+                    return place
+                if resume:
+                    raise SessionLost(
+                        f"The session {key.id} does not exist here: the server restarted, or closed "
+                        "it when it was idle. Open a new one."
+                    )
+                if len(self._places) < self._settings.max_sessions:
+                    return self._places.setdefault(key, _Place())
+            if attempt == "as it is":
+                self.sweep()
+        raise SessionLimitReached(
+            f"All {self._settings.max_sessions} sessions are in use. Close one that is no longer "
+            "needed, try again later, or raise max_sessions."
+        )
+
+    def _reason_to_close(
+        self, key: SessionKey, session: Session, peers: frozenset[str] | None
+    ) -> str | None:
+        if session.running:
+            return None
+        if key.from_peer and peers is not None and key.id not in peers:
+            return "disconnected"
+        if session.idle_seconds > self._settings.session_timeout_seconds:
+            return "idle"
+        return None
+
+    def _end(self, session: Session, reason: str) -> None:
+        session.close(reason)
+        with self._lock:
+            orphans = [s for s in self._results.values() if s.run.session == session.key]
+            for stream in orphans:
+                del self._results[stream.handle]
+            lifetime = time.monotonic() - session.created
+            self._metrics.closed[reason] += 1
+            self._metrics.lifetime_seconds_total += lifetime
+            self._metrics.lifetime_seconds_max = max(self._metrics.lifetime_seconds_max, lifetime)
+        for stream in orphans:
+            stream.close()
+        log.info("session %s closed (%s) after %.1f s", session.key, reason, lifetime)
+
+    def _drop_old_results(self) -> None:
+        oldest = time.monotonic() - self._settings.result_ttl_seconds
+        with self._lock:
+            expired = [s for s in self._results.values() if s.created < oldest]
+            for stream in expired:
+                del self._results[stream.handle]
+        for stream in expired:
+            stream.close()
+
+    def _sweep_often(self) -> None:
+        while not self._stopped.wait(self._settings.session_sweep_seconds):
+            try:
+                self.sweep()
+            except Exception:
+                log.exception("the sweep failed and will be tried again")

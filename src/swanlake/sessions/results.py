@@ -1,0 +1,169 @@
+"""The rows of a statement on their way to a client."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from swanlake.engine.errors import ENGINE_ERRORS, translate
+from swanlake.errors import QueryError, SwanLakeError
+from swanlake.sessions.runs import Run
+from swanlake.sessions.spill import SpillBuffer
+from swanlake.sessions.wire import WireFormat
+
+_VECTOR = 2048  # rows DuckDB works on at a time
+_CELLS_PER_BATCH = 512 * 1024
+_MAX_ROWS_PER_BATCH = 64 * _VECTOR
+_LOCK_POLL = 0.05
+
+
+def rows_per_batch(columns: int) -> int:
+    """Rows for batches of a few megabytes: large enough to stream fast, small enough to hold."""
+    vectors = _CELLS_PER_BATCH // max(columns, 1) // _VECTOR
+    return min(max(vectors, 1) * _VECTOR, _MAX_ROWS_PER_BATCH)
+
+
+class ResultStream:
+    """A result that is read once, batch by batch.
+
+    It starts *live*: DuckDB produces each batch when it is asked for, and the session's connection
+    can do nothing else. Before the session runs another statement it *settles* the stream, which
+    moves the rest into a buffer. The reader notices nothing.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        connection: duckdb.DuckDBPyConnection,
+        *,
+        activity: Callable[[], None],
+        memory_limit: int,
+        spill_directory: Path,
+    ) -> None:
+        """Takes over the result of the statement that ``connection`` has just executed."""
+        self.run = run
+        self.handle = run.handle
+        self.created = time.monotonic()
+        self._connection = connection
+        self._activity = activity
+        self._lock = threading.Lock()
+        self._error: SwanLakeError | None = None
+        self._closed = False
+        batch_rows = rows_per_batch(len(connection.description or ()))
+        self._reader: Any = connection.to_arrow_reader(batch_rows)
+        self._format = WireFormat(self._reader.schema)
+        self.schema = self._format.schema
+        self._buffer = SpillBuffer(self.schema, memory_limit, spill_directory)
+        self.total_rows = self._read_ahead(batch_rows)
+
+    @property
+    def live(self) -> bool:
+        """True while DuckDB still holds rows of this result."""
+        return self._reader is not None
+
+    def read(self) -> Any | None:
+        """The next batch, or None at the end."""
+        with self._lock:
+            self._activity()
+            batch = self._buffer.take()
+            if batch is not None:
+                return batch
+            if self._error is not None:
+                raise self._error
+            if self._closed:
+                raise QueryError(
+                    "The result was closed with its session.", identifier="RESULT_CLOSED"
+                )
+            return self._fetch()
+
+    def settle(self, check: Callable[[], None]) -> None:
+        """Buffers what DuckDB still holds. ``check`` raises when the waiting statement is cancelled."""
+        while not self._lock.acquire(timeout=_LOCK_POLL):
+            check()
+        try:
+            while self._reader is not None:
+                check()
+                try:
+                    batch = self._fetch()
+                    if batch is not None:
+                        self._buffer.append(batch)
+                except OSError as full:
+                    self._fail(
+                        QueryError(
+                            f"The rest of the result could not be kept on disk: {full}.",
+                            identifier="RESULT_SPILL_FAILED",
+                        )
+                    )
+                except SwanLakeError as failed:
+                    self._fail(failed)
+        finally:
+            self._lock.release()
+
+    def drain(self) -> None:
+        """Buffers the whole result now, in the thread that executed it, and raises what it raises."""
+        with self._lock:
+            while self._reader is not None:
+                batch = self._fetch()
+                if batch is not None:
+                    self._buffer.append(batch)
+
+    def append_from(self, other: ResultStream) -> None:
+        """Adds all rows of another drained result of the same statement."""
+        with self._lock:
+            while (batch := other.read()) is not None:
+                self._buffer.append(batch.cast(self.schema))
+
+    def close(self) -> None:
+        """Gives up the rest of the result; a fetch that is under way ends first."""
+        with self._lock:
+            self._closed = True
+            self._release()
+            self._buffer.close()
+
+    def _read_ahead(self, batch_rows: int) -> int | None:
+        """Reads the first batch, so that a statement that fails at once fails in its execution.
+
+        Returns the number of rows where that was all: DuckDB fills its batches, so a short one is the
+        last, and asking once more ends the statement.
+        """
+        rows = 0
+        while self._reader is not None:
+            batch = self._fetch()
+            if batch is None:
+                return rows
+            rows += batch.num_rows
+            self._buffer.append(batch)
+            if batch.num_rows == batch_rows:
+                return None
+        return rows
+
+    def _fetch(self) -> Any | None:
+        if self._reader is None:
+            return None
+        try:
+            with self.run.engaged(self._connection):
+                return self._format.convert(self._reader.read_next_batch())
+        except StopIteration:
+            self._release()
+            return None
+        except ENGINE_ERRORS as error:
+            self._release()
+            self._error = translate(error)
+            raise self._error from error
+        except SwanLakeError as stopped:
+            self._release()
+            self._error = stopped
+            raise
+
+    def _fail(self, error: SwanLakeError) -> None:
+        self._release()
+        self._buffer.close()
+        self._error = error
+
+    def _release(self) -> None:
+        self._reader = None

@@ -1,0 +1,164 @@
+"""A statement while it runs: who asked for it, until when it may run, and how it is stopped."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import duckdb
+
+from swanlake.errors import QueryCancelled, QueryTimeout, SwanLakeError
+from swanlake.sessions.ids import SessionKey, new_handle
+
+#: How often running statements are looked at: the latency of a timeout and of a client's hang-up.
+WATCH_INTERVAL = 0.05
+
+
+class Run:
+    """One statement from its arrival to the last row of its result.
+
+    It is *engaged* while DuckDB works for it, and has a *call* while a client waits for it; both end
+    and begin again as a result is fetched batch by batch.
+    """
+
+    def __init__(
+        self,
+        watchdog: Watchdog,
+        session: SessionKey,
+        *,
+        query_id: str | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        self.handle = new_handle()
+        self.session = session
+        self.query_id = query_id or self.handle.hex()
+        self.started = time.monotonic()
+        self._timeout = timeout
+        self._watchdog = watchdog
+        self._lock = threading.Lock()
+        self._stop: SwanLakeError | None = None
+        self._connection: duckdb.DuckDBPyConnection | None = None
+        self._client_is_gone: Callable[[], bool] | None = None
+
+    @contextmanager
+    def call(self, client_is_gone: Callable[[], bool] | None) -> Iterator[None]:
+        """The time in which a client waits for this statement.
+
+        The probe belongs to the call and must not be used after it, so it is dropped under the lock.
+        """
+        with self._lock:
+            self._client_is_gone = client_is_gone
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._client_is_gone = None
+
+    @contextmanager
+    def engaged(self, connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+        """The time in which DuckDB works for this statement and may be interrupted."""
+        self.check()
+        with self._lock:
+            self._connection = connection
+        self._watchdog.add(self)
+        try:
+            yield
+        except BaseException as error:
+            with self._lock:
+                stopped = self._stop
+            if stopped is not None and isinstance(error, Exception):
+                raise stopped from None
+            raise
+        finally:
+            with self._lock:
+                self._connection = None
+            self._watchdog.discard(self)
+
+    def cancel(self, reason: SwanLakeError) -> bool:
+        """Stops the statement; True if DuckDB was working for it at this moment."""
+        with self._lock:
+            if self._stop is None:
+                self._stop = reason
+            return self._interrupt()
+
+    def check(self) -> None:
+        """Raises if the statement was cancelled, ran out of time, or nobody waits for it any more."""
+        with self._lock:
+            self._look()
+            if self._stop is not None:
+                raise self._stop
+
+    def watch(self) -> None:
+        """Called again and again while engaged: an interrupt sent too early would be lost."""
+        with self._lock:
+            self._look()
+            if self._stop is not None:
+                self._interrupt()
+
+    @property
+    def engaged_now(self) -> bool:
+        with self._lock:
+            return self._connection is not None
+
+    def _look(self) -> None:
+        if self._stop is not None:
+            return
+        if self._client_is_gone is not None and self._client_is_gone():
+            self._stop = QueryCancelled("The client cancelled the statement or went away.")
+        elif self._timeout and time.monotonic() > self.started + self._timeout:
+            self._stop = QueryTimeout(
+                f"The statement ran longer than its limit of {self._timeout:g} s and was stopped; "
+                "query_timeout_seconds sets the limit."
+            )
+
+    def _interrupt(self) -> bool:
+        if self._connection is None:
+            return False
+        self._connection.interrupt()
+        return True
+
+
+class Watchdog:
+    """One thread that looks after every engaged statement: deadlines, vanished clients, cancels."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Condition()
+        self._runs: set[Run] = set()
+        self._closed = False
+        self._thread = threading.Thread(target=self._watch, name="swanlake-watchdog", daemon=True)
+        self._thread.start()
+
+    def add(self, run: Run) -> None:
+        with self._lock:
+            self._runs.add(run)
+            if len(self._runs) == 1:
+                self._lock.notify()
+
+    def discard(self, run: Run) -> None:
+        with self._lock:
+            self._runs.discard(run)
+
+    def running(self) -> list[Run]:
+        """The statements DuckDB is working for right now."""
+        with self._lock:
+            return list(self._runs)
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            self._lock.notify()
+        self._thread.join(timeout=5)
+
+    def _watch(self) -> None:
+        while True:
+            with self._lock:
+                while not self._runs and not self._closed:
+                    self._lock.wait()
+                if self._closed:
+                    return
+                runs = list(self._runs)
+            for run in runs:
+                run.watch()
+            time.sleep(WATCH_INTERVAL)

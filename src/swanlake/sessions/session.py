@@ -1,0 +1,497 @@
+"""A session: one DuckDB connection and everything that lives with it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import duckdb
+import pyarrow as pa
+
+from swanlake.engine.errors import ENGINE_ERRORS, translate
+from swanlake.engine.host import EngineHost, Lease
+from swanlake.errors import InvalidRequest, NotFound, QueryCancelled, SessionLost, SwanLakeError
+from swanlake.lake.gate import CommitGate
+from swanlake.sessions import binding
+from swanlake.sessions.describe import describe
+from swanlake.sessions.ids import SessionKey
+from swanlake.sessions.prepared import PreparedStatement
+from swanlake.sessions.results import ResultStream
+from swanlake.sessions.runs import Run
+from swanlake.sessions.transaction import TransactionState
+from swanlake.sql.quoting import identifier, literal
+from swanlake.sql.statement import Kind, Statement, parse
+
+log = logging.getLogger("swanlake.sessions")
+
+T = TypeVar("T")
+
+#: What may go wrong in a statement: the engine, or the decision to stop it.
+STATEMENT_ERRORS: tuple[type[Exception], ...] = (*ENGINE_ERRORS, SwanLakeError)
+_TURN_POLL = 0.05
+_CLOSE_PATIENCE = 5.0
+#: The view through which a statement reads its bound parameters, and the variables they may become.
+_BOUND = "__swanlake_bound"
+_VARIABLE = "__swanlake_parameter_"
+
+
+@dataclass(frozen=True)
+class SessionServices:
+    """What every session of a server shares."""
+
+    host: EngineHost
+    gate: CommitGate
+    result_buffer_bytes: int
+    spill_directory: Path
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a statement gave: a stream of rows, or a number of affected rows, or neither."""
+
+    stream: ResultStream | None = None
+    affected: int | None = None
+
+
+class Session:
+    """One connection's worth of state. Statements take turns; results outlive their turn."""
+
+    def __init__(self, key: SessionKey, services: SessionServices) -> None:
+        self.key = key
+        self.created = self.last_used = time.monotonic()
+        self.query_timeout: float | None = None
+        self.transaction = TransactionState()
+        self._services = services
+        self._lease: Lease = services.host.lease()
+        self._busy = threading.Lock()
+        self._closed = self._released = False
+        self._current: Run | None = None
+        self._live: ResultStream | None = None
+        self._prepared: dict[bytes, PreparedStatement] = {}
+        #: SET and USE by what they set, to be repeated on a new connection.
+        self._settings: dict[str, str] = {}
+        #: Options set through the protocol, as they were given.
+        self.options: dict[str, str | bool | int | float] = {}
+        self._has_temporary_state = False
+
+    # ---- statements ----------------------------------------------------------------------------
+
+    def execute(self, run: Run, sql: str, transaction: bytes | None = None) -> Outcome:
+        """Runs a text once, statement by statement; the outcome is that of the last one."""
+        with self._turn(run, transaction):
+            return self._run_all(run, self._parse(sql))
+
+    def query(self, run: Run, sql: str, parameters: list[Any] | None = None) -> Any:
+        """The whole result of a query of the server's own, as a table."""
+        return self.inspect(run, lambda con: con.execute(sql, parameters).to_arrow_table())
+
+    def inspect(self, run: Run, look: Callable[..., T], *arguments: Any) -> T:
+        """What ``look`` finds out with the session's connection, in a turn of its own."""
+        with self._turn(run):
+            return self._look(run, look, *arguments)
+
+    def ingest(
+        self,
+        run: Run,
+        reader: Any,
+        load: Callable[[str], list[str]],
+        transaction: bytes | None = None,
+    ) -> int:
+        """Runs the statements that ``load`` builds around the name of the incoming rows, as one.
+
+        The last of them loads the rows, and its count is the answer.
+        """
+        with self._turn(run, transaction):
+            affected = 0
+            with self._registered(reader), self._atomic(run):
+                for sql in load(_BOUND):
+                    affected = self._run_one(run, self._parse(sql)[0]).affected or 0
+            return affected
+
+    # ---- prepared statements -------------------------------------------------------------------
+
+    def prepare(self, run: Run, sql: str, transaction: bytes | None = None) -> PreparedStatement:
+        """Parses a text and describes it without executing any of it."""
+        with self._turn(run, transaction):
+            prepared = PreparedStatement(sql, self._parse(sql))
+            self.transaction.admit(prepared.last)
+            self._look(run, describe, prepared)
+            self._prepared[prepared.handle] = prepared
+            return prepared
+
+    def prepared(self, handle: bytes) -> PreparedStatement:
+        """The prepared statement of that handle, if this session made it."""
+        try:
+            return self._prepared[handle]
+        except KeyError:
+            raise NotFound(
+                "This session has no such prepared statement: it was closed, or belongs to another "
+                "session.",
+                identifier="STATEMENT_NOT_FOUND",
+            ) from None
+
+    def close_prepared(self, handle: bytes) -> None:
+        self._prepared.pop(handle, None)
+
+    def execute_prepared(self, run: Run, prepared: PreparedStatement) -> Outcome:
+        """Runs a prepared statement with what is bound to it, once per bound row."""
+        with self._turn(run):
+            last, bound = prepared.last, prepared.bound
+            if not last.parameters or bound is None:
+                return self._run_all(run, prepared.statements)
+            batches = _arranged(bound, last)
+            rows = sum(batch.num_rows for batch in batches)
+            if rows == 1 or (rows > 1 and last.kind is Kind.QUERY):
+                return self._run_rows(run, prepared.statements, batches)
+            return self._run_bulk(run, prepared.statements, iter(batches), batches[0].schema)
+
+    def update_prepared(self, run: Run, prepared: PreparedStatement, reader: Any) -> int:
+        """Runs a prepared change for every row of the stream, as one transaction."""
+        with self._turn(run):
+            last = prepared.last
+            if not last.parameters:
+                return self._run_all(run, prepared.statements).affected or 0
+            order = binding.arrange(reader.schema, last.parameters)
+            stream = binding.bindable_reader(reader, order)
+            outcome = self._run_bulk(run, prepared.statements, stream, stream.schema)
+            return outcome.affected or 0
+
+    # ---- transactions --------------------------------------------------------------------------
+
+    def begin(self, run: Run) -> bytes:
+        """Opens a transaction and names it."""
+        with self._turn(run):
+            if self.transaction.open:
+                raise InvalidRequest(
+                    "This session already has an open transaction; commit it or roll it back first.",
+                    identifier="TRANSACTION_ACTIVE",
+                )
+            self._run_all(run, self._parse("BEGIN TRANSACTION"))
+            return self.transaction.handle
+
+    def end(self, run: Run, handle: bytes, commit: bool) -> None:
+        """Commits or rolls back the named transaction."""
+        with self._turn(run, handle):
+            self._run_all(run, self._parse("COMMIT" if commit else "ROLLBACK"))
+
+    # ---- settings ------------------------------------------------------------------------------
+
+    def location(self, run: Run) -> tuple[str, str]:
+        """The current catalog and schema."""
+        table = self.query(run, "SELECT current_catalog() AS c, current_schema() AS s")
+        return table["c"][0].as_py(), table["s"][0].as_py()
+
+    # ---- life ----------------------------------------------------------------------------------
+
+    @property
+    def running(self) -> bool:
+        """True while a statement executes or a client may still fetch from a live result."""
+        return self._busy.locked() or (self._live is not None and self._live.run.engaged_now)
+
+    @property
+    def idle_seconds(self) -> float:
+        return 0.0 if self.running else time.monotonic() - self.last_used
+
+    def touch(self) -> None:
+        self.last_used = time.monotonic()
+
+    def close(self, reason: str) -> None:
+        """Stops what runs and frees the connection; bounded, idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        stop = QueryCancelled(f"The session was closed ({reason}).")
+        deadline = time.monotonic() + _CLOSE_PATIENCE
+        while not self._busy.acquire(timeout=_TURN_POLL):
+            if self._current is not None:
+                self._current.cancel(stop)
+            if time.monotonic() > deadline:
+                log.warning(
+                    "session %s is still busy; its statement frees it when it ends", self.key
+                )
+                return
+        try:
+            if self._live is not None:
+                self._live.run.cancel(stop)
+            self._release()
+        finally:
+            self._busy.release()
+
+    # ---- inside --------------------------------------------------------------------------------
+
+    @property
+    def _connection(self) -> duckdb.DuckDBPyConnection:
+        return self._lease.connection
+
+    @contextmanager
+    def _turn(self, run: Run, transaction: bytes | None = None) -> Iterator[None]:
+        """One statement at a time, on a working connection that holds no live result."""
+        while not self._busy.acquire(timeout=_TURN_POLL):
+            run.check()
+        try:
+            self._current = run
+            self.touch()
+            if self._closed:
+                raise SessionLost(f"The session {self.key.id} is closed.")
+            self._renew_connection()
+            if transaction is not None:
+                self.transaction.check_handle(transaction)
+            if self._live is not None:
+                self._live.settle(run.check)
+                self._live = None
+            yield
+        finally:
+            self._current = None
+            self.touch()
+            if self._closed:
+                self._release()
+            self._busy.release()
+
+    def _release(self) -> None:
+        if not self._released:
+            self._released = True
+            if self._live is not None:
+                self._live.close()
+            self._services.host.release(self._lease)
+
+    def _parse(self, sql: str) -> list[Statement]:
+        try:
+            statements = parse(self._connection, sql)
+        except ENGINE_ERRORS as error:
+            self._fail(error)
+        if not statements:
+            raise InvalidRequest("The statement is empty.", identifier="EMPTY_STATEMENT")
+        return statements
+
+    def _run_all(self, run: Run, statements: list[Statement]) -> Outcome:
+        for statement in statements[:-1]:
+            self._run_one(run, statement, keep_rows=False)
+        return self._run_one(run, statements[-1])
+
+    def _run_one(
+        self,
+        run: Run,
+        statement: Statement,
+        parameters: Any = None,
+        *,
+        keep_rows: bool = True,
+    ) -> Outcome:
+        """The only place where a client's statement meets DuckDB."""
+        self.transaction.admit(statement)
+        with self._commit_turn(run, statement):
+            try:
+                with run.engaged(self._connection):
+                    self._connection.execute(statement.parsed, parameters)
+                outcome = self._collect(run, statement, keep_rows)
+            except STATEMENT_ERRORS as error:
+                self._fail(error, statement)
+        self._remember(statement)
+        return outcome
+
+    def _collect(self, run: Run, statement: Statement, keep_rows: bool) -> Outcome:
+        if statement.kind is Kind.QUERY:
+            stream = ResultStream(
+                run,
+                self._connection,
+                activity=self.touch,
+                memory_limit=self._services.result_buffer_bytes,
+                spill_directory=self._services.spill_directory,
+            )
+            if not keep_rows:
+                stream.close()
+            elif statement.may_write:
+                stream.drain()  # a write is over when its turn is over
+            elif stream.live:
+                self._live = stream
+            return Outcome(stream=stream)
+        with run.engaged(self._connection):
+            columns = [column[0] for column in self._connection.description or ()]
+            rows = self._connection.fetchall()
+        if statement.kind is not Kind.CHANGE:
+            return Outcome()
+        # A CREATE without AS has a Count column too, and no row in it.
+        return Outcome(affected=rows[0][0] if rows and columns == ["Count"] else None)
+
+    def _run_rows(self, run: Run, statements: list[Statement], batches: list[Any]) -> Outcome:
+        """Once per bound row; the rows of all executions form one result."""
+        for statement in statements[:-1]:
+            self._run_one(run, statement, keep_rows=False)
+        last = statements[-1]
+        if sum(batch.num_rows for batch in batches) == 1:
+            batch, row = next(binding.rows(batches))
+            return self._run_row(run, last, batch, row)
+        result: ResultStream | None = None
+        with self._atomic(run) if last.may_write else nullcontext():
+            for batch, row in binding.rows(batches):
+                stream = self._run_row(run, last, batch, row).stream
+                assert stream is not None
+                stream.drain()
+                self._live = None
+                if result is None:
+                    result = stream
+                else:
+                    result.append_from(stream)
+        return Outcome(stream=result)
+
+    def _run_bulk(
+        self, run: Run, statements: list[Statement], batches: Any, schema: Any
+    ) -> Outcome:
+        """A change for any number of rows, as one transaction: one INSERT where that is the same."""
+        last = statements[-1]
+        with self._atomic(run):
+            for statement in statements[:-1]:
+                self._run_one(run, statement, keep_rows=False)
+            columns = {name: f"{_BOUND}.c{i}" for i, name in enumerate(last.parameters)}
+            sql = last.over_rows(_BOUND, columns.__getitem__)
+            if sql is not None:
+                with self._registered(pa.RecordBatchReader.from_batches(schema, batches)):
+                    return self._run_one(run, self._parse(sql)[0])
+            affected = 0
+            for batch in batches:
+                for row in range(batch.num_rows):
+                    affected += self._run_row(run, last, batch, row).affected or 0
+            return Outcome(affected=affected)
+
+    def _run_row(self, run: Run, statement: Statement, batch: Any, row: int) -> Outcome:
+        values = binding.plain_values(batch, row)
+        if values is not None:
+            names = statement.parameters
+            if all(name.isdigit() for name in names):
+                return self._run_one(run, statement, values)
+            return self._run_one(run, statement, dict(zip(names, values, strict=True)))
+        # Intervals, nested values and their like have no exact Python form: they go from Arrow into
+        # DuckDB variables, which the planner treats as constants.
+        variables = {name: f"{_VARIABLE}{i}" for i, name in enumerate(statement.parameters)}
+        with self._registered(pa.table(batch.slice(row, 1))):
+            for i, variable in enumerate(variables.values()):
+                self._look(
+                    run,
+                    duckdb.DuckDBPyConnection.execute,
+                    f"SET VARIABLE {variable} = (SELECT c{i} FROM {_BOUND})",
+                )
+        try:
+            sql = statement.with_parameters(lambda name: f"getvariable('{variables[name]}')")
+            return self._run_one(run, self._parse(sql)[0])
+        finally:
+            if self._live is None and not self.transaction.aborted:
+                for variable in variables.values():
+                    self._look(run, duckdb.DuckDBPyConnection.execute, f"RESET VARIABLE {variable}")
+
+    def _look(self, run: Run, look: Callable[..., T], *arguments: Any) -> T:
+        """Something of the session's own, between the statements of the client."""
+        try:
+            with run.engaged(self._connection):
+                return look(self._connection, *arguments)
+        except ENGINE_ERRORS as error:
+            self._fail(error)
+
+    @contextmanager
+    def _atomic(self, run: Run) -> Iterator[None]:
+        """A transaction around the block, unless the session already has one."""
+        if self.transaction.open:
+            yield
+            return
+        self._run_one(run, self._parse("BEGIN TRANSACTION")[0])
+        try:
+            yield
+        except BaseException:
+            self.transaction.reset()
+            with suppress(duckdb.Error):  # a broken engine has rolled back already
+                self._connection.execute("ROLLBACK")
+            raise
+        self._run_one(run, self._parse("COMMIT")[0])
+
+    @contextmanager
+    def _registered(self, rows: Any) -> Iterator[None]:
+        """Makes Arrow rows visible to this connection alone, under one fixed name."""
+        try:
+            self._connection.register(_BOUND, rows)
+        except ENGINE_ERRORS as error:
+            self._fail(error)
+        try:
+            yield
+        finally:
+            self._connection.unregister(_BOUND)
+
+    @contextmanager
+    def _commit_turn(self, run: Run, statement: Statement) -> Iterator[None]:
+        """The lake's writers go one at a time: around a write, or around the COMMIT of several."""
+        if self.transaction.open:
+            commits = statement.kind is Kind.COMMIT and self.transaction.wrote
+        else:
+            commits = statement.may_write
+        with self._services.gate.turn(run.check) if commits else nullcontext():
+            yield
+
+    def _remember(self, statement: Statement) -> None:
+        self.transaction.succeeded(statement)
+        if statement.is_setting:
+            self._settings.pop(statement.setting_name, None)
+            self._settings[statement.setting_name] = statement.text
+        self._has_temporary_state = self._has_temporary_state or statement.leaves_state
+
+    def _fail(self, error: Exception, statement: Statement | None = None) -> NoReturn:
+        """Raises what an error means, once it is known what it did to transaction and engine."""
+        lost_engine = self._services.host.report(self._lease, error)
+        if self.transaction.open and not lost_engine:
+            if statement is not None and statement.kind is Kind.COMMIT:
+                self.transaction.reset()  # DuckDB ends the transaction even when it cannot commit
+            else:
+                self.transaction.aborted = self._transaction_is_aborted()
+        translated = translate(error)
+        if translated is error:
+            raise translated
+        raise translated from error
+
+    def _transaction_is_aborted(self) -> bool:
+        try:
+            self._connection.execute("SELECT 1").fetchall()
+        except duckdb.Error:
+            return True
+        return False
+
+    def _renew_connection(self) -> None:
+        """Moves to a new engine after the old one broke; says so if something was lost with it."""
+        if not self._lease.engine.broken:
+            return
+        lost = [
+            what
+            for what, had in (
+                ("its open transaction", self.transaction.open),
+                ("its temporary objects", self._has_temporary_state),
+            )
+            if had
+        ]
+        old, self._lease = self._lease, self._services.host.lease()
+        self._services.host.release(old)
+        self.transaction.reset()
+        self._has_temporary_state = False
+        for sql in self._settings.values():
+            self._connection.execute(sql)
+        if lost:
+            raise SessionLost(
+                f"The engine was restarted after a fatal error and the session lost "
+                f"{' and '.join(lost)}. The statement was not run; the session can be used again."
+            )
+
+
+def _arranged(batches: list[Any], statement: Statement) -> list[Any]:
+    order = binding.arrange(batches[0].schema, statement.parameters)
+    return [binding.bindable(batch, order) for batch in batches]
+
+
+def use_statement(catalog: str | None, schema: str | None) -> str:
+    """USE for a catalog, a schema, or both."""
+    return "USE " + ".".join(identifier(part) for part in (catalog, schema) if part)
+
+
+def set_statement(name: str, value: object) -> str:
+    """SET for a DuckDB setting of this session."""
+    text = literal(value) if isinstance(value, str) else str(value).lower()
+    return f"SET SESSION {identifier(name)} = {text}"

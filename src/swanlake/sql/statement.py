@@ -1,0 +1,220 @@
+"""What a statement is: whether it gives rows, may write, opens a transaction, leaves state behind.
+
+DuckDB's parser says what kind of statement a text holds; the few questions it does not answer
+(RETURNING, which transaction verb, TEMP) are put to its lexer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+from itertools import takewhile
+
+import duckdb
+from duckdb import StatementType
+
+from swanlake.sql.tokens import Token, substitute_parameters, tokenize
+
+
+class Kind(Enum):
+    """What a caller gets back from a statement, or what it does to the transaction."""
+
+    QUERY = "query"  # rows
+    CHANGE = "change"  # a number of affected rows
+    COMMAND = "command"  # nothing
+    BEGIN = "begin"
+    COMMIT = "commit"
+    ROLLBACK = "rollback"
+
+
+_QUERIES = {
+    StatementType.SELECT,
+    StatementType.EXPLAIN,
+    StatementType.CALL,
+    StatementType.EXECUTE,
+    StatementType.PRAGMA,
+    StatementType.RELATION,
+    StatementType.LOGICAL_PLAN,
+}
+_CHANGES = {
+    StatementType.INSERT,
+    StatementType.UPDATE,
+    StatementType.DELETE,
+    StatementType.MERGE_INTO,
+    StatementType.COPY,
+    StatementType.CREATE,
+}
+_HARMLESS = {
+    StatementType.SELECT,
+    StatementType.PRAGMA,
+    StatementType.SET,
+    StatementType.VARIABLE_SET,
+    StatementType.TRANSACTION,
+    StatementType.PREPARE,
+    StatementType.LOAD,
+    StatementType.ATTACH,
+    StatementType.DETACH,
+}
+_VERBS = {
+    "begin": Kind.BEGIN,
+    "start": Kind.BEGIN,
+    "commit": Kind.COMMIT,
+    "end": Kind.COMMIT,
+    "rollback": Kind.ROLLBACK,
+    "abort": Kind.ROLLBACK,
+}
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One parsed statement."""
+
+    parsed: duckdb.Statement
+
+    @property
+    def text(self) -> str:
+        return self.parsed.query
+
+    @cached_property
+    def tokens(self) -> list[Token]:
+        return tokenize(self.text)
+
+    @property
+    def type(self) -> StatementType:
+        return self.parsed.type
+
+    @cached_property
+    def kind(self) -> Kind:
+        if self.type == StatementType.TRANSACTION:
+            return _VERBS[self.tokens[0].text.lower()]
+        if self.type in _QUERIES or (self.type in _CHANGES and self._returning is not None):
+            return Kind.QUERY
+        return Kind.CHANGE if self.type in _CHANGES else Kind.COMMAND
+
+    @cached_property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of the parameters, in order; ``?`` and ``$1`` are named by their number."""
+        names = self.parsed.named_parameters
+        return tuple(sorted(names, key=lambda name: (int(name) if name.isdigit() else 0, name)))
+
+    @property
+    def may_write(self) -> bool:
+        """True unless the statement certainly changes nothing that others can see."""
+        if self.type == StatementType.EXPLAIN:
+            return any(token.is_word("analyze") for token in self.tokens[1:3])
+        return self.type not in _HARMLESS and not self.creates_temporary
+
+    @property
+    def is_setting(self) -> bool:
+        """SET, RESET and USE: what a session repeats on a new connection."""
+        return self.type in (StatementType.SET, StatementType.VARIABLE_SET)
+
+    @property
+    def setting_name(self) -> str:
+        """What a SET, RESET or USE is about, so that the latest one stands for all before it."""
+        if self.tokens[0].is_word("use"):
+            return "use"
+        words = takewhile(lambda t: t.text != "=" and not t.is_word("to"), self.tokens[1:])
+        return " ".join(word.text.lower() for word in words)
+
+    @property
+    def creates_temporary(self) -> bool:
+        return self.type == StatementType.CREATE and any(
+            token.is_word("temp", "temporary") for token in self.tokens[1:6]
+        )
+
+    @property
+    def leaves_state(self) -> bool:
+        """True if the connection afterwards holds something that cannot be rebuilt from its text."""
+        return self.creates_temporary or self.type in (
+            StatementType.PREPARE,
+            StatementType.CREATE_FUNC,
+        )
+
+    @cached_property
+    def _returning(self) -> int | None:
+        """The position among the tokens of a RETURNING that belongs to this very statement."""
+        if "returning" not in self.text.lower():  # spares the lexer a bulk INSERT of megabytes
+            return None
+        for position, token in enumerate(self.tokens):
+            if token.depth == 0 and token.is_kw("returning"):
+                return position
+        return None
+
+    def probe(self) -> str | None:
+        """A query with the same columns as this statement and no rows, or None if there is none."""
+        if self.type in (StatementType.SELECT, StatementType.RELATION):
+            return f"SELECT * FROM ({_without_semicolon(self.text)}\n) LIMIT 0"
+        if self._returning is None or (target := self._target()) is None:
+            return None
+        clause = self.text.encode()[self.tokens[self._returning].end :].decode()
+        return f"SELECT {_without_semicolon(clause)}\nFROM {target} LIMIT 0"
+
+    def _target(self) -> str | None:
+        """The table an INSERT, UPDATE or DELETE names, as it is written."""
+        if self.type == StatementType.MERGE_INTO:
+            return None
+        tokens = iter(self.tokens)
+        for token in tokens:
+            if token.depth == 0 and token.is_kw("insert", "update", "delete"):
+                break
+        else:
+            return None
+        pieces: list[str] = []
+        for token in tokens:
+            if token.is_operator and token.text == ".":
+                pieces.append(".")
+            elif not token.is_operator and (not pieces or pieces[-1] == "."):
+                if not pieces and token.is_word("into", "from", "or", "replace", "ignore"):
+                    continue
+                pieces.append(token.text)
+            else:
+                break
+        return "".join(pieces) or None
+
+    def with_parameters(self, replacement: Callable[[str], str]) -> str:
+        """The text with every parameter replaced."""
+        return substitute_parameters(self.text, replacement)
+
+    def over_rows(self, source: str, column: Callable[[str], str]) -> str | None:
+        """``INSERT … VALUES (?, now())`` as one ``INSERT … SELECT c1, now() FROM source``.
+
+        None where that would not mean the same: more than one VALUES row, DEFAULT among the values,
+        parameters outside the row.
+        """
+        if self.type != StatementType.INSERT:
+            return None
+        tokens = self.tokens
+        start = next(
+            (i for i, token in enumerate(tokens) if token.depth == 0 and token.is_kw("values")),
+            None,
+        )
+        if start is None or start + 1 >= len(tokens) or tokens[start + 1].text != "(":
+            return None
+        close = next(
+            (i for i, t in enumerate(tokens) if i > start + 1 and t.depth == 0 and t.text == ")"),
+            None,
+        )
+        if close is None or any(t.is_kw("default") for t in tokens[start + 1 : close]):
+            return None
+        rest = tokens[close + 1 :]
+        if rest and not (rest[0].is_kw("returning", "on") or rest[0].text == ";"):
+            return None
+        if any(t.is_operator and t.text in ("?", "$") for t in [*tokens[:start], *rest]):
+            return None
+        text = self.text.encode()
+        head = text[: tokens[start].start].decode()
+        row = text[tokens[start + 1].end : tokens[close].start].decode()
+        tail = text[tokens[close].end :].decode()
+        return f"{head}SELECT {substitute_parameters(row, column)}\nFROM {source} {tail}"
+
+
+def _without_semicolon(text: str) -> str:
+    return text.rstrip().rstrip(";")
+
+
+def parse(connection: duckdb.DuckDBPyConnection, sql: str) -> list[Statement]:
+    """The statements of a text, in order; raises DuckDB's own error where it is not SQL."""
+    return [Statement(parsed) for parsed in connection.extract_statements(sql)]

@@ -1,0 +1,84 @@
+"""SQL text as DuckDB's own lexer sees it: no grammar of ours, no regular expression over raw SQL."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import duckdb
+
+_WORD = re.compile(rb"\w+")
+_PARAMETER = re.compile(rb"\$(\w+)|\?(\d*)")
+
+
+@dataclass(frozen=True)
+class Token:
+    """One token: where it starts (in UTF-8 bytes), its text, and how deep in parentheses it stands."""
+
+    start: int
+    text: str
+    depth: int
+    is_keyword: bool
+    is_operator: bool
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.text.encode())
+
+    def is_word(self, *words: str) -> bool:
+        """True for any of these words, as a keyword or as a plain name, in any case."""
+        return not self.is_operator and self.text.lower() in words
+
+    def is_kw(self, *words: str) -> bool:
+        """True for any of these words, but only where the lexer calls it a keyword."""
+        return self.is_keyword and self.text.lower() in words
+
+
+def tokenize(sql: str) -> list[Token]:
+    """All tokens of the text; comments and white space fall away."""
+    return list(_tokens(sql.encode()))
+
+
+def _tokens(text: bytes) -> Iterator[Token]:
+    raw = duckdb.tokenize(text.decode())
+    depth = 0
+    for position, (start, kind) in enumerate(raw):
+        following = raw[position + 1][0] if position + 1 < len(raw) else len(text)
+        is_operator = kind == duckdb.token_type.operator
+        if kind == duckdb.token_type.keyword:
+            word = _WORD.match(text, start)
+            end = word.end() if word else following
+        elif is_operator:
+            end = start + 1
+        else:
+            end = following
+        token = text[start:end].decode(errors="replace").rstrip()
+        if is_operator and token in (")", "]", "}"):
+            depth -= 1
+        yield Token(start, token, depth, kind == duckdb.token_type.keyword, is_operator)
+        if is_operator and token in ("(", "[", "{"):
+            depth += 1
+
+
+def substitute_parameters(sql: str, replacement: Callable[[str], str]) -> str:
+    """Replaces every parameter (``?``, ``$2``, ``$name``) by what ``replacement`` gives for its name.
+
+    Question marks are named by position, as DuckDB does: the first is ``1``.
+    """
+    text = sql.encode()
+    pieces: list[bytes] = []
+    done = positional = 0
+    for token in _tokens(text):
+        if not token.is_operator or token.start < done or token.text not in ("?", "$"):
+            continue
+        found = _PARAMETER.match(text, token.start)
+        if found is None:
+            continue
+        name = (found[1] or found[2] or b"").decode()
+        if not name:
+            positional += 1
+            name = str(positional)
+        pieces += [text[done : token.start], replacement(name).encode()]
+        done = found.end()
+    return b"".join([*pieces, text[done:]]).decode()

@@ -1,0 +1,84 @@
+"""What all tests share: a real server process, stock clients, and nothing of the developer's own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import adbc_driver_flightsql.dbapi as adbc
+import pytest
+
+from tests.server_process import ServerProcess
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No SWANLAKE_ variable of the shell reaches a test."""
+    for name in [name for name in os.environ if name.startswith("SWANLAKE_")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture(scope="session")
+def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """One server for all tests that need nothing special of it; they choose names of their own."""
+    with ServerProcess(tmp_path_factory.mktemp("shared")) as server:
+        yield server
+
+
+@pytest.fixture
+def server(shared_server: ServerProcess) -> Iterator[ServerProcess]:
+    """The shared server, still alive after the test."""
+    yield shared_server
+    assert shared_server.is_alive, shared_server.log_text
+
+
+@pytest.fixture
+def start_server(tmp_path: Path) -> Iterator[Callable[..., ServerProcess]]:
+    """Starts servers of a test's own: ``start_server("--max-sessions", "2", SWANLAKE_AUTH="token")``."""
+    started: list[ServerProcess] = []
+
+    def start(*flags: str, home: Path | None = None, **environment: str) -> ServerProcess:
+        number = len(started)
+        server = ServerProcess(home or tmp_path / f"home{number}", *flags, **environment)
+        started.append(server)
+        return server.start()
+
+    yield start
+    for server in started:
+        server.kill()
+
+
+@pytest.fixture
+def connect(server: ServerProcess) -> Iterator[Callable[..., Any]]:
+    """Opens stock ADBC connections to the shared server and closes them after the test."""
+    with AdbcConnections(server.url) as connections:
+        yield connections.open
+
+
+@pytest.fixture
+def cursor(connect: Callable[..., Any]) -> Iterator[Any]:
+    """A cursor of a stock ADBC connection in autocommit mode."""
+    with connect().cursor() as cursor:
+        yield cursor
+
+
+class AdbcConnections:
+    """Stock ADBC connections that are all closed at the end."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._open: list[Any] = []
+
+    def open(self, url: str | None = None, *, autocommit: bool = True, **options: str) -> Any:
+        connection = adbc.connect(url or self._url, db_kwargs=options, autocommit=autocommit)
+        self._open.append(connection)
+        return connection
+
+    def __enter__(self) -> AdbcConnections:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for connection in self._open:
+            connection.close()

@@ -1,0 +1,99 @@
+"""A SwanLake server in a process of its own, as users run it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+START_SECONDS = 60.0
+
+
+class ServerProcess:
+    """``swanlake serve`` on a free port; started with ``start()`` or ``with``."""
+
+    def __init__(self, home: Path, *flags: str, **environment: str) -> None:
+        self.home = home
+        self._flags = flags
+        self._environment = environment
+        self._ready_file = home.with_name(home.name + ".ready")
+        self._log = home.with_name(home.name + ".log")
+        self._process: subprocess.Popen[bytes] | None = None
+        self.url = ""
+        self.port = 0
+
+    def start(self) -> ServerProcess:
+        """Starts the server and returns when it accepts."""
+        self.launch()
+        deadline = time.monotonic() + START_SECONDS
+        while not self._ready_file.exists():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                self.kill()
+                raise AssertionError(f"the server did not start:\n{self.log_text}")
+            time.sleep(0.02)
+        ready: dict[str, Any] = json.loads(self._ready_file.read_text())
+        assert ready["pid"] == self.process.pid
+        self.url = ready["flight"]
+        self.port = int(self.url.rsplit(":", 1)[1])
+        return self
+
+    def launch(self) -> None:
+        """Starts the process without waiting for it."""
+        self.home.parent.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "swanlake", "serve", "--home", str(self.home)]
+        command += ["--ready-file", str(self._ready_file), *self._flags]
+        if "--port" not in self._flags:
+            command += ["--port", "0"]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                command,
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                env=os.environ | self._environment,
+                cwd=self.home.parent,
+            )
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None, "the server was not started"
+        return self._process
+
+    @property
+    def is_alive(self) -> bool:
+        return self.process.poll() is None
+
+    @property
+    def is_ready(self) -> bool:
+        return self._ready_file.exists()
+
+    @property
+    def log_text(self) -> str:
+        return self._log.read_text() if self._log.exists() else ""
+
+    def terminate(self) -> None:
+        """SIGTERM."""
+        self.process.send_signal(signal.SIGTERM)
+
+    def stop(self, timeout: float = 30.0) -> int:
+        """SIGTERM, and the exit code."""
+        self.terminate()
+        return self.process.wait(timeout)
+
+    def kill(self) -> None:
+        """kill -9, if it still runs."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        self._ready_file.unlink(missing_ok=True)
+
+    def __enter__(self) -> ServerProcess:
+        return self.start()
+
+    def __exit__(self, *exception: object) -> None:
+        self.kill()
