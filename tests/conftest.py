@@ -10,6 +10,7 @@ from typing import Any
 import adbc_driver_flightsql.dbapi as adbc
 import pytest
 
+from tests.flight import FlightSql
 from tests.server_process import ServerProcess
 
 
@@ -62,6 +63,20 @@ def cursor(connect: Callable[..., Any]) -> Iterator[Any]:
     """A cursor of a stock ADBC connection in autocommit mode."""
     with connect().cursor() as cursor:
         yield cursor
+
+
+@pytest.fixture
+def flight_sql(server: ServerProcess) -> Iterator[Callable[..., FlightSql]]:
+    """Opens plain Flight connections to the shared server: ``flight_sql(x_swanlake_query_id="q")``."""
+    opened: list[FlightSql] = []
+
+    def open_flight(url: str | None = None, **headers: str) -> FlightSql:
+        opened.append(FlightSql(url or server.url, **headers))
+        return opened[-1]
+
+    yield open_flight
+    for connection in opened:
+        connection.close()
 
 
 class AdbcConnections:

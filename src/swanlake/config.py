@@ -1,9 +1,10 @@
 """The settings: one table, from which flags, environment, TOML and the documentation follow.
 
-Precedence: command line > environment > TOML file > default. A setting named ``max_sessions`` is the
-flag ``--max-sessions``, the variable ``SWANLAKE_MAX_SESSIONS`` and the TOML key ``max_sessions``; a TOML
-table is a prefix, so ``[duckdb] threads = 4`` is ``duckdb_threads``.
+Precedence: command line > environment > TOML file > default. A setting named ``max_sessions`` is
+the flag ``--max-sessions``, the variable ``SWANLAKE_MAX_SESSIONS`` and the TOML key
+``max_sessions``; a TOML table is a prefix, so ``[duckdb] threads = 4`` is ``duckdb_threads``.
 """
+# ruff: noqa: RUF009 - _setting() is dataclasses.field() with the columns of the table
 
 from __future__ import annotations
 
@@ -27,8 +28,16 @@ OTHER_VARIABLES = frozenset({CONFIG_ENV, "SWANLAKE_URL", "SWANLAKE_TOKEN"})
 MASK = "********"
 
 
-def _setting(default: Any, help: str, *, secret: bool = False, minimum: float | None = None) -> Any:
-    return field(default=default, metadata={"help": help, "secret": secret, "minimum": minimum})
+def _setting(
+    default: Any,
+    help: str,
+    *,
+    secret: bool = False,
+    minimum: float | None = None,
+    maximum: float | None = None,
+) -> Any:
+    columns = {"help": help, "secret": secret, "minimum": minimum, "maximum": maximum}
+    return field(default=default, repr=not secret, metadata=columns)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +49,7 @@ class Settings:
     )
     host: str = _setting("127.0.0.1", "Address the Flight SQL server listens on.")
     port: int = _setting(
-        4214, "Port the Flight SQL server listens on; 0 picks a free one.", minimum=0
+        4214, "Port the Flight SQL server listens on; 0 picks a free one.", minimum=0, maximum=65535
     )
 
     auth: Literal["none", "token"] = _setting(
@@ -104,8 +113,8 @@ class Settings:
     )
     result_buffer_bytes: int = _setting(
         64 * 1024 * 1024,
-        "Memory for the unread rest of a result whose session goes on to another statement; what is "
-        "larger spills to disk.",
+        "Memory for the unread rest of a result whose session goes on to another statement; what "
+        "is larger spills to disk.",
         minimum=0,
     )
     result_ttl_seconds: float = _setting(
@@ -143,6 +152,7 @@ class Setting:
     help: str
     secret: bool
     minimum: float | None
+    maximum: float | None
 
     @property
     def env(self) -> str:
@@ -162,14 +172,17 @@ class Setting:
     def parse(self, raw: object, where: str) -> Any:
         """Reads a value from text (environment, flag) or from a TOML value."""
         try:
-            value = _PARSERS.get(self.type, _parse_path)(raw)
             if get_origin(self.type) is Literal:
-                value = _parse_choice(raw, get_args(self.type))
+                value: Any = _parse_choice(raw, get_args(self.type))
+            else:
+                value = _PARSERS[self.type](raw)
         except ValueError as unreadable:
             shown = MASK if self.secret else repr(raw)
             raise ConfigError(f"{where}: {shown} is not {unreadable}.") from None
         if self.minimum is not None and value < self.minimum:
             raise ConfigError(f"{where}: {raw!r} is below the minimum of {self.minimum:g}.")
+        if self.maximum is not None and value > self.maximum:
+            raise ConfigError(f"{where}: {raw!r} is above the maximum of {self.maximum:g}.")
         return value
 
     def show(self, value: Any) -> str:
@@ -206,12 +219,14 @@ def _parse_float(raw: object) -> float:
     return value
 
 
-def _parse_path(raw: object) -> Path | None:
-    if isinstance(raw, Path):
-        return raw
-    if not isinstance(raw, str):
+def _parse_path(raw: object) -> Path:
+    if not isinstance(raw, str) or not raw:
         raise ValueError("a path")
-    return Path(raw) if raw else None
+    return Path(raw)
+
+
+def _parse_optional_path(raw: object) -> Path | None:
+    return None if raw == "" else _parse_path(raw)
 
 
 def _parse_choice(raw: object, choices: tuple[str, ...]) -> str:
@@ -224,6 +239,8 @@ _PARSERS: Mapping[Any, Callable[[object], Any]] = {
     int: _parse_int,
     float: _parse_float,
     str: _parse_text,
+    Path: _parse_path,
+    Path | None: _parse_optional_path,
 }
 
 
@@ -266,6 +283,8 @@ def load(
     path = _config_path(config_file, environ)
     for key, raw in _read_toml(path) if path else ():
         _check_known(key, SETTINGS, f"{path}: unknown key")
+        if key in values:
+            raise ConfigError(f"{path}: {key!r} is given twice, as a key and in a table.")
         take(key, raw, f"{path}: {key}", str(path))
 
     variables = {row.env: row.name for row in SETTINGS.values()}
@@ -286,18 +305,21 @@ def _config_path(config_file: Path | None, environ: Mapping[str, str]) -> Path |
     if named is None:
         implied = Path(DEFAULT_CONFIG_FILE)
         return implied if implied.is_file() else None
-    if not named.is_file():
-        raise ConfigError(f"The configuration file {named} does not exist.")
     return named
 
 
 def _read_toml(path: Path) -> Iterator[tuple[str, object]]:
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as unreadable:
-        raise ConfigError(f"{path} cannot be read: {unreadable}.") from unreadable
+    except FileNotFoundError:
+        raise ConfigError(f"The configuration file {path} does not exist.") from None
+    except OSError as unreadable:
+        reason = unreadable.strerror
+        raise ConfigError(f"The configuration file {path} cannot be read: {reason}.") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"The configuration file {path} is not UTF-8 text.") from None
     except tomllib.TOMLDecodeError as malformed:
-        raise ConfigError(f"{path} is not valid TOML: {malformed}.") from malformed
+        raise ConfigError(f"{path} is not valid TOML: {malformed}.") from None
     return _flatten(document)
 
 
@@ -322,12 +344,11 @@ def reference() -> str:
         "",
         "<!-- Generated by `make docs` from src/swanlake/config.py; edit the table there. -->",
         "",
-        "A setting can be given as a flag of `swanlake serve`, as an environment variable or as a key "
-        "of `swanlake.toml`",
-        "(in the working directory, or the file that `--config` or `SWANLAKE_CONFIG` names). The first "
-        "of these wins, and",
-        "then the default. In TOML a table is a prefix: `[duckdb]` with `threads = 4` is "
-        "`duckdb_threads = 4`.",
+        "A setting can be given as a flag of `swanlake serve`, as an environment variable or as a",
+        "key of `swanlake.toml` (in the working directory, or the file that `--config` or",
+        "`SWANLAKE_CONFIG` names). The first of these wins, and then the default. A secret has no",
+        "flag, because every process list shows flags. In TOML a table is a prefix: `[duckdb]`",
+        "with `threads = 4` is `duckdb_threads = 4`.",
         "`swanlake config show` prints what is in force and where it came from.",
         "",
         "An unknown key or an unreadable value stops the start with exit code 2.",

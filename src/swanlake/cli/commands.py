@@ -13,7 +13,7 @@ import click
 from swanlake import config
 from swanlake._version import __version__
 from swanlake.cli.logs import configure_logging
-from swanlake.cli.shell import FORMATS, Shell
+from swanlake.cli.output import FORMATS
 from swanlake.client.driver import Connection
 from swanlake.errors import (
     ConfigError,
@@ -27,6 +27,21 @@ EXIT_OWN_FAULT, EXIT_CONFIG, EXIT_NO_CONNECTION, EXIT_SQL_ERROR = 1, 2, 2, 3
 PING_ACCEPTING, PING_REJECTING, PING_NO_RESPONSE, PING_BAD_ARGUMENTS = 0, 1, 2, 3
 
 DEFAULT_URL = "grpc://127.0.0.1:4214"
+
+
+class MisuseExits(click.Command):
+    """A command whose exit code 2 means something else than click's "wrong arguments"."""
+
+    def __init__(self, *arguments: Any, misuse_exit_code: int, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._misuse_exit_code = misuse_exit_code
+
+    def make_context(self, *arguments: Any, **options: Any) -> click.Context:
+        try:
+            return super().make_context(*arguments, **options)
+        except click.UsageError as misuse:
+            misuse.exit_code = self._misuse_exit_code  # type: ignore[misc]
+            raise
 
 
 class DefaultToServe(click.Group):
@@ -156,18 +171,30 @@ def _connection_options(command: Callable[..., None]) -> Callable[..., None]:
 def _connect(
     url: str, token_file: Path | None, tls_ca: Path | None, timeout: float | None = None
 ) -> Connection:
-    try:
-        token = token_file.read_text().strip() if token_file else os.environ.get("SWANLAKE_TOKEN")
-        roots = tls_ca.read_bytes() if tls_ca else None
-    except OSError as unreadable:
-        raise ConfigError(f"{unreadable}.") from None
+    token = _read(token_file).strip() if token_file else os.environ.get("SWANLAKE_TOKEN")
+    roots = _read(tls_ca).encode() if tls_ca else None
     return Connection(url, token=token, timeout=timeout, tls_root_certs=roots)
 
 
-@swanlake.command()
+def _read(file: Path) -> str:
+    try:
+        return file.read_text()
+    except OSError as unreadable:
+        raise ConfigError(f"{file} cannot be read: {unreadable.strerror}.") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{file} is not a text file.") from None
+
+
+@swanlake.command(cls=MisuseExits, misuse_exit_code=EXIT_OWN_FAULT)
 @_connection_options
 @click.option("-c", "--command", "sql", help="Run this SQL and exit.")
-@click.option("-f", "--file", "file", type=click.File(), help="Run the SQL in this file and exit.")
+@click.option(
+    "-f",
+    "--file",
+    "file",
+    type=click.File(encoding="utf-8"),
+    help="Run the SQL in this file and exit.",
+)
 @click.option("--format", "output", type=click.Choice(FORMATS), default="table", show_default=True)
 @click.option("--quiet", is_flag=True, help="Print results only.")
 def sql(
@@ -181,8 +208,13 @@ def sql(
 ) -> None:
     """Run SQL: from -c, from a file, from standard input, or as you type.
 
-    Exit codes: 0 all statements ran, 1 a problem on this side, 2 no connection, 3 a statement failed.
+    Exit codes: 0 all statements ran, 1 a problem on this side, 2 no connection, 3 a statement
+    failed.
     """
+    from swanlake.cli.shell import Shell  # slow to load, and only needed here
+
+    if sql is not None and file is not None:
+        _exit(EXIT_OWN_FAULT, ConfigError("-c and -f exclude each other."))
     try:
         connection = _connect(url, token_file, tls_ca)
         connection.status()
@@ -197,15 +229,23 @@ def sql(
             return
         try:
             shell.run_script(sql if sql is not None else (file or sys.stdin).read())
+        except UnicodeError:
+            _exit(EXIT_OWN_FAULT, ConfigError("The SQL is not UTF-8 text."))
         except ServerUnavailable as lost:
             _exit(EXIT_NO_CONNECTION, lost)
         except SwanLakeError as failed:
             _exit(EXIT_SQL_ERROR, failed)
 
 
-@swanlake.command()
+@swanlake.command(cls=MisuseExits, misuse_exit_code=PING_BAD_ARGUMENTS)
 @_connection_options
-@click.option("--timeout", type=float, default=3.0, show_default=True, help="Seconds to wait.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=3.0,
+    show_default=True,
+    help="Seconds to wait.",
+)
 @click.option("--quiet", is_flag=True, help="Only the exit code.")
 @click.pass_context
 def ping(

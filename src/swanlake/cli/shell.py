@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
 import uuid
+from collections.abc import Callable, Generator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from prompt_toolkit import PromptSession
-from prompt_toolkit.history import FileHistory
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 
-from swanlake.cli.output import FORMATS, show
+from swanlake.cli.output import show
 from swanlake.client.driver import Connection, Result
 from swanlake.errors import QueryCancelled, ServerUnavailable, SwanLakeError
 from swanlake.sql.tokens import tokenize
 
-__all__ = ["FORMATS", "Shell"]
+T = TypeVar("T")
 
-_HISTORY = Path.home() / ".swanlake_history"
+_HISTORY = "~/.swanlake_history"
+_INTERRUPT_POLL = 0.1
 _HELP = """\
   End a statement with ; and press Enter. Ctrl-C stops a running statement, Ctrl-D leaves.
   .help   this text
@@ -44,7 +48,7 @@ class Shell:
 
     def interact(self) -> None:
         """Reads statements from the terminal until the user leaves."""
-        prompt: PromptSession[str] = PromptSession(history=FileHistory(str(_HISTORY)))
+        prompt: PromptSession[str] = PromptSession(history=_history())
         pending = ""
         while True:
             try:
@@ -72,7 +76,7 @@ class Shell:
             self.run_script(text)
             if not self._quiet:
                 print(f"({time.monotonic() - started:.3f} s)")
-        except QueryCancelled:
+        except (QueryCancelled, KeyboardInterrupt):
             print("cancelled", file=sys.stderr)
         except ServerUnavailable as lost:
             print(f"connection lost: {lost}", file=sys.stderr)
@@ -80,30 +84,54 @@ class Shell:
             print(f"{failed.identifier}: {failed}", file=sys.stderr)
 
     def _run(self, statement: str) -> None:
-        show(self._execute(statement), self._output, quiet=self._quiet)
-
-    def _execute(self, statement: str) -> Result:
-        """Executes in a thread of its own, so that Ctrl-C can cancel instead of waiting."""
         query_id = str(uuid.uuid4())
-        outcome: list[Any] = []
+        result = self._interruptible(
+            query_id, lambda: self._connection.execute(statement, query_id=query_id)
+        )
+        batches = self._batches(query_id, result.batches)
+        try:
+            show(Result(result.schema, batches, result.rows), self._output, quiet=self._quiet)
+        finally:
+            with suppress(ValueError):  # a fetch that never came back still holds it
+                result.batches.close()
 
-        def work() -> None:
+    def _batches(
+        self, query_id: str, batches: Generator[Any, None, None]
+    ) -> Generator[Any, None, None]:
+        while (batch := self._interruptible(query_id, lambda: next(batches, None))) is not None:
+            yield batch
+
+    def _interruptible(self, query_id: str, work: Callable[[], T]) -> T:
+        """Waits in a thread of its own, so that Ctrl-C can cancel instead of waiting."""
+        outcome: list[T] = []
+        failure: list[Exception] = []
+
+        def attempt() -> None:
             try:
-                outcome.append(self._connection.execute(statement, query_id=query_id))
+                outcome.append(work())
             except Exception as error:  # noqa: BLE001 - handed to the thread that waits
-                outcome.append(error)
+                failure.append(error)
 
-        worker = threading.Thread(target=work, daemon=True)
+        worker = threading.Thread(target=attempt, daemon=True)
         worker.start()
         while worker.is_alive():
             try:
-                worker.join(0.1)
+                worker.join(_INTERRUPT_POLL)
             except KeyboardInterrupt:
                 self._connection.cancel(query_id)
-        if isinstance(outcome[0], Exception):
-            raise outcome[0]
-        result: Result = outcome[0]
-        return result
+        if failure:
+            raise failure[0]
+        return outcome[0]
+
+
+def _history() -> History:
+    """The history file, or none that lasts where there is no home to write it to."""
+    path = Path(os.path.expanduser(_HISTORY))  # stays as it is where nobody knows the home
+    try:
+        path.touch(mode=0o600)
+    except OSError:
+        return InMemoryHistory()
+    return FileHistory(path)
 
 
 def split(text: str) -> list[str]:

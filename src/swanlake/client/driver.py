@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+import ssl
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.flight as flight
 
 from swanlake.errors import (
     Code,
+    ConfigError,
     NotAuthenticated,
     NotFound,
     QueryCancelled,
@@ -26,10 +29,13 @@ from swanlake.errors import (
 )
 from swanlake.protocol import Actions, Headers, decode_as, encode, messages
 
-_IDENTIFIED = re.compile(r"^(?:Flight [a-z ]*error: )?([A-Z][A-Z0-9_]{2,}): (.*)$", re.DOTALL)
-#: What pyarrow and gRPC append to a server's message.
+_IDENTIFIED = re.compile(r"([A-Z][A-Z0-9_]{2,}): (.*)", re.DOTALL)
+#: What pyarrow and gRPC put around a server's message, or around their own.
+_PREPENDED = re.compile(r"^Flight returned [a-z ]+ error, with message: ")
 _APPENDED = re.compile(
-    r"\.? (?:Detail: |gRPC client debug context: |Client context: ).*$", re.DOTALL
+    r"(?:\.? (?:gRPC client debug context|Client context): .*"
+    r"|\.? Detail: (?:Python exception: )?\w+)$",
+    re.DOTALL,
 )
 
 _BY_IDENTIFIER: dict[str, type[SwanLakeError]] = {
@@ -53,7 +59,7 @@ class Result:
     """What a statement gave: its columns, its rows as they arrive, and how many it changed."""
 
     schema: Any
-    batches: Iterator[Any]
+    batches: Generator[Any, None, None]
     #: Rows of the result, or affected rows where it has no columns; -1 where unknown.
     rows: int
 
@@ -73,11 +79,14 @@ class Connection:
         timeout: float | None = None,
         tls_root_certs: bytes | None = None,
     ) -> None:
+        _check_address(url, token, tls_root_certs)
         self.session_id = str(uuid.uuid4())
         self._timeout = timeout
         self._token = token
-        with _errors_from_wire():
+        try:
             self._client = flight.FlightClient(url, tls_root_certs=tls_root_certs)
+        except pa.ArrowException:
+            raise _not_a_url(url) from None
 
     def execute(self, sql: str, *, query_id: str | None = None) -> Result:
         """Runs a text once and gives its result as it arrives."""
@@ -116,17 +125,21 @@ class Connection:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _fetch(self, info: Any, options: Any) -> Iterator[Any]:
+    def _fetch(self, info: Any, options: Any) -> Generator[Any, None, None]:
         for endpoint in info.endpoints:
             with _errors_from_wire():
                 reader = self._client.do_get(endpoint.ticket, options)
-            while True:
-                try:
+            try:
+                while True:
                     with _errors_from_wire():
                         chunk = reader.read_chunk()
-                except StopIteration:
-                    break
-                yield chunk.data
+                    yield chunk.data
+            except StopIteration:
+                continue
+            except GeneratorExit:
+                # Without this the reader would fetch the whole rest before it lets go.
+                reader.cancel()
+                raise
 
     def _action(self, name: str, body: bytes) -> list[bytes]:
         with _errors_from_wire():
@@ -141,6 +154,31 @@ class Connection:
         return flight.FlightCallOptions(timeout=self._timeout, headers=pairs)
 
 
+def _check_address(url: str, token: str | None, tls_root_certs: bytes | None) -> None:
+    """Refuses here what gRPC would refuse later in words that do not help."""
+    try:
+        parts = urlsplit(url)
+        addressed = bool(parts.hostname or parts.path)
+    except ValueError:
+        addressed = False
+    if not addressed:
+        raise _not_a_url(url)
+    if token is not None and not (token.isascii() and token.isprintable()):
+        raise ConfigError("The token holds characters that no header can carry; it must be ASCII.")
+    if tls_root_certs is not None:
+        try:
+            ssl.create_default_context(cadata=tls_root_certs.decode("ascii"))
+        except (ssl.SSLError, UnicodeDecodeError):
+            raise ConfigError("The certificates to trust are not PEM text.") from None
+
+
+def _not_a_url(url: str) -> ConfigError:
+    return ConfigError(
+        f"{url!r} is not the URL of a Flight server; it has the form grpc://host:4214, or "
+        "grpc+tls://host:4214 for TLS."
+    )
+
+
 @contextmanager
 def _errors_from_wire() -> Iterator[None]:
     try:
@@ -151,12 +189,12 @@ def _errors_from_wire() -> Iterator[None]:
 
 def error_from_wire(error: Exception) -> SwanLakeError:
     """The server's error in our own tree, by its identifier or else by its gRPC code."""
-    message = _APPENDED.sub("", str(error))
+    message = _PREPENDED.sub("", _APPENDED.sub("", str(error)))
     kind, code = next(
         ((kind, code) for wire, kind, code in _BY_CODE if isinstance(error, wire)),
         (QueryError, Code.INTERNAL),
     )
-    found = _IDENTIFIED.match(message)
+    found = _IDENTIFIED.fullmatch(message)
     if found is None:
         return kind(message, code=code)
     return _BY_IDENTIFIER.get(found[1], kind)(found[2], identifier=found[1], code=code)

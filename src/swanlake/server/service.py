@@ -358,6 +358,7 @@ class SwanLakeService(flight.FlightServerBase):
                 "lifetime_seconds_max": sessions.lifetime_seconds_max,
             },
             "statements_running": len(self._registry.watchdog.running()),
+            "results_waiting": self._registry.results_waiting,
         }
         return json.dumps(status).encode()
 

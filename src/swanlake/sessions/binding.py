@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any
 
 import duckdb
@@ -10,6 +12,7 @@ import pyarrow as pa
 
 from swanlake.errors import InvalidRequest
 
+_MAX_DIGITS = 38
 #: Arrow types whose Python values DuckDB binds exactly as the SQL type beside them.
 _PLAIN_TYPES: dict[Any, str] = {
     pa.bool_(): "BOOLEAN",
@@ -56,54 +59,100 @@ def _count(number: int, noun: str) -> str:
 
 def bindable(batch: Any, order: list[int]) -> Any:
     """The columns in the order of the parameters, named c0, c1, …, in types that DuckDB scans."""
-    columns = [_scannable(batch.column(index)) for index in order]
-    return pa.RecordBatch.from_arrays(columns, names=[f"c{i}" for i in range(len(columns))])
+    schema = _bindable_schema(batch.schema, order)
+    return _recast([batch.column(index) for index in order], schema)
+
+
+def bindable_reader(reader: Any, order: list[int]) -> Any:
+    """A whole upload, its batches as ``bindable`` makes them."""
+    batches = (bindable(batch, order) for batch in reader.to_reader())
+    return pa.RecordBatchReader.from_batches(_bindable_schema(reader.schema, order), batches)
 
 
 def scannable_reader(reader: Any) -> Any:
     """A stream of batches, names and order kept, in types that DuckDB scans."""
-
-    def scannable(batch: Any) -> Any:
-        columns = [_scannable(column) for column in batch.columns]
-        return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
-
-    schema = scannable(pa.RecordBatch.from_pylist([], schema=reader.schema)).schema
-    if schema.equals(reader.schema):
+    schema = pa.schema([pa.field(f.name, _scannable(f.type)) for f in reader.schema])
+    if schema.types == reader.schema.types:
         return reader
-    return pa.RecordBatchReader.from_batches(schema, (scannable(batch) for batch in reader))
+    batches = (_recast(batch.columns, schema) for batch in reader)
+    return pa.RecordBatchReader.from_batches(schema, batches)
 
 
-def bindable_reader(reader: Any, order: list[int]) -> Any:
-    """A whole stream of batches as ``bindable`` makes them."""
-    empty = pa.RecordBatch.from_pylist([], schema=reader.schema)
-    schema = bindable(empty, order).schema
-    return pa.RecordBatchReader.from_batches(schema, (bindable(b, order) for b in reader))
+def _bindable_schema(schema: Any, order: list[int]) -> Any:
+    kinds = [_scannable(schema.field(index).type) for index in order]
+    return pa.schema([pa.field(f"c{i}", kind) for i, kind in enumerate(kinds)])
 
 
-def _scannable(column: Any) -> Any:
-    if pa.types.is_float16(column.type):
-        return column.cast(pa.float32())
-    if pa.types.is_decimal256(column.type):
-        # DuckDB's widest decimal has 38 digits; text keeps the rest, and casts where it is used.
-        return column.cast(pa.string())
-    return column
+def _recast(columns: list[Any], schema: Any) -> Any:
+    columns = [
+        column if column.type == kind else column.cast(kind)
+        for column, kind in zip(columns, schema.types, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _scannable(kind: Any) -> Any:
+    """The nearest type that DuckDB scans: the same one, but for half floats and odd decimals."""
+    if pa.types.is_float16(kind):
+        return pa.float32()
+    if pa.types.is_decimal(kind):
+        return _scannable_decimal(kind)
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_scannable(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_scannable(kind.key_type), _scannable(kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_scannable(kind.value_type)))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(kind.value_field.with_type(_scannable(kind.value_type)))
+    if pa.types.is_fixed_size_list(kind):
+        inner = kind.value_field.with_type(_scannable(kind.value_type))
+        return pa.list_(inner, kind.list_size)
+    return kind
+
+
+def _scannable_decimal(kind: Any) -> Any:
+    if kind.scale >= 0 and not pa.types.is_decimal256(kind):
+        return kind
+    # A scale below zero is fatal to a whole DuckDB instance.
+    width, scale = kind.precision - min(kind.scale, 0), max(kind.scale, 0)
+    # DuckDB's widest decimal has 38 digits; text keeps the rest, and casts where it is used.
+    return pa.decimal128(width, scale) if width <= _MAX_DIGITS else pa.string()
 
 
 def plain_values(batch: Any, row: int) -> list[Any] | None:
     """One row as typed DuckDB values, or None where a column has no exact Python form."""
     values: list[Any] = []
     for column in batch.columns:
-        kind = column.type
-        sql_type = _PLAIN_TYPES.get(kind)
-        if pa.types.is_decimal128(kind):
-            sql_type = f"DECIMAL({kind.precision},{kind.scale})"
-        if pa.types.is_null(kind):
+        if pa.types.is_null(column.type):
             values.append(None)
-        elif sql_type is None:
+            continue
+        value = _plain_value(column[row])
+        if value is None:
             return None
-        else:
-            values.append(duckdb.Value(column[row].as_py(), duckdb.sqltype(sql_type)))
+        values.append(value)
     return values
+
+
+def _plain_value(scalar: Any) -> Any | None:
+    kind = scalar.type
+    sql_type = _PLAIN_TYPES.get(kind)
+    if pa.types.is_decimal128(kind):
+        sql_type = f"DECIMAL({kind.precision},{kind.scale})"
+    # DuckDB would give a NULL no type at all, and the results of several rows must be of one type.
+    if sql_type is None or not scalar.is_valid:
+        return None
+    try:
+        value = scalar.as_py()
+    except (OverflowError, ValueError):  # a date beyond Python's calendar
+        return None
+    if isinstance(value, float) and math.isnan(value):
+        value = "nan"  # as a float, DuckDB takes it for a NULL
+    elif isinstance(value, Decimal):
+        if len(value.as_tuple().digits) > _MAX_DIGITS:  # a HUGEINT on its way back
+            return None
+        value = format(value, "f")  # as a Decimal, its type would be that of its own digits
+    return duckdb.Value(value, duckdb.sqltype(sql_type))
 
 
 def rows(batches: list[Any]) -> Iterator[tuple[Any, int]]:

@@ -47,12 +47,20 @@ def dataset_schema(connection: duckdb.DuckDBPyConnection, statement: Statement) 
 
 
 def arrow_types(connection: duckdb.DuckDBPyConnection, sql_types: list[str]) -> list[Any]:
-    """The Arrow types in which values of these SQL types travel: one query for all of them."""
+    """The Arrow types in which values of these SQL types travel: one query for all of them.
+
+    What cannot travel (VARIANT) is of the null type.
+    """
     if not sql_types:
         return []
     columns = ", ".join(f"NULL::{sql_type}" for sql_type in sql_types)
     connection.execute(f"SELECT {columns} LIMIT 0")
-    return list(WireFormat(connection.to_arrow_reader(1).schema).schema.types)
+    try:
+        return list(WireFormat(connection.to_arrow_reader(1).schema).schema.types)
+    except OSError:  # one of them has no Arrow type, so each is asked for by itself
+        if len(sql_types) == 1:
+            return [pa.null()]
+        return [kind for sql_type in sql_types for kind in arrow_types(connection, [sql_type])]
 
 
 def _parameter_schema(connection: duckdb.DuckDBPyConnection, statement: Statement) -> Any:

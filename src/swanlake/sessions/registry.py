@@ -145,6 +145,11 @@ class SessionRegistry:
             identifier="RESULT_NOT_FOUND",
         )
 
+    @property
+    def results_waiting(self) -> int:
+        """How many results nobody has fetched yet."""
+        return len(self._results)
+
     def runs(self, identity: str) -> list[Run]:
         """The caller's statements that run, or whose result waits to be fetched."""
         with self._lock:

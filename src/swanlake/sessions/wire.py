@@ -1,8 +1,8 @@
 """How DuckDB's values travel: Arrow that stock clients read without knowing DuckDB.
 
 DuckDB can export every type without loss, but some only as opaque bytes. Those get the form a reader
-expects: HUGEINT is a decimal, UUID and JSON are text, and what Arrow has no type for (UHUGEINT, TIMETZ,
-BIT, BIGNUM) is the text DuckDB itself would print.
+expects: BOOLEAN is a bit, HUGEINT a decimal, UUID, JSON and ENUM are text, and what Arrow has no type for
+(UHUGEINT, TIMETZ, BIT, BIGNUM) is the text DuckDB itself would print.
 """
 
 from __future__ import annotations
@@ -58,6 +58,11 @@ def _plan(kind: Any) -> tuple[Any, Convert] | None:
         return pa.string(), _uuid_text
     if isinstance(kind, pa.JsonType):
         return kind.storage_type, lambda array: array.storage
+    if isinstance(kind, pa.Bool8Type):
+        return pa.bool_(), lambda array: array.storage.cast(pa.bool_())
+    if pa.types.is_dictionary(kind):
+        # pyarrow's Flight server sends no dictionaries with the batches of a generator.
+        return kind.value_type, lambda array: array.dictionary_decode()
     if isinstance(kind, pa.OpaqueType) and kind.vendor_name == "DuckDB":
         return _OPAQUE.get(kind.type_name)
     if isinstance(kind, pa.StructType):

@@ -1,0 +1,94 @@
+"""What the benchmarks share: percentiles of timings, and the table they print."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+_HEADINGS = ("question", "baseline", "SwanLake", "ratio", "target", "reached")
+
+
+def percentile(samples: Sequence[float], percent: float) -> float:
+    """The smallest sample that at least ``percent`` of the samples do not exceed."""
+    ordered = sorted(samples)
+    return ordered[max(math.ceil(len(ordered) * percent / 100) - 1, 0)]
+
+
+def p50(samples: Sequence[float]) -> float:
+    """The median."""
+    return percentile(samples, 50)
+
+
+def p99(samples: Sequence[float]) -> float:
+    """The time that one sample in a hundred exceeds."""
+    return percentile(samples, 99)
+
+
+@dataclass(frozen=True)
+class Target:
+    """What SwanLake's number must be, seen from the baseline's."""
+
+    text: str
+    reached: Callable[[float, float], bool]
+
+
+def at_most(factor: float, text: str) -> Target:
+    """SwanLake needs no more than this part of the baseline: ``at_most(1 / 50, "1/50")``."""
+    return Target(f"<= {text}", lambda baseline, swanlake: swanlake <= baseline * factor)
+
+
+def at_least(factor: float) -> Target:
+    """SwanLake gives no less than this part of the baseline."""
+    return Target(f">= {factor:g}", lambda baseline, swanlake: swanlake >= baseline * factor)
+
+
+def at_most_more(difference: float, unit: str) -> Target:
+    """SwanLake needs no more than this on top of the baseline."""
+    return Target(
+        f"<= +{difference:g} {unit}",
+        lambda baseline, swanlake: swanlake <= baseline + difference,
+    )
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One line of the table; without a baseline it is information only."""
+
+    question: str
+    baseline: float | None
+    swanlake: float
+    unit: str
+    target: Target | None = None
+
+    def cells(self) -> tuple[str, ...]:
+        """The line as text, in the order of the headings."""
+        if self.baseline is None:
+            return (self.question, "", _number(self.swanlake, self.unit), "", "", "")
+        numbers = (_number(self.baseline, self.unit), _number(self.swanlake, self.unit))
+        ratio = _ratio(self.swanlake / self.baseline) if self.baseline else "-"
+        if self.target is None:
+            return (self.question, *numbers, ratio, "", "")
+        reached = "yes" if self.target.reached(self.baseline, self.swanlake) else "no"
+        return (self.question, *numbers, ratio, self.target.text, reached)
+
+
+def print_table(title: str, answers: Sequence[Answer]) -> None:
+    """Prints the answers under a title, numbers to the right."""
+    lines = [_HEADINGS, *(answer.cells() for answer in answers)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(_HEADINGS))]
+    print(f"\n{title}")
+    for line in lines:
+        first, *rest = (
+            cell.ljust(width) if i == 0 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
+        )
+        print("  " + "  ".join((first, *rest)).rstrip())
+
+
+def _number(value: float, unit: str) -> str:
+    return f"{value:.{0 if abs(value) >= 100 else 2}f} {unit}"
+
+
+def _ratio(value: float) -> str:
+    return f"{value:.2f}x" if value >= 0.1 else f"1/{1 / value:.0f}" if value > 0 else "0"

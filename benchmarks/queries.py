@@ -1,0 +1,223 @@
+"""What a query costs on its way through the server: point queries, and large results.
+
+``python benchmarks/queries.py [--quick]``
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import adbc_driver_flightsql.dbapi as adbc
+import psutil  # type: ignore[import-untyped]
+import pyarrow.flight as flight
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks._measure import Answer, at_least, at_most, at_most_more, p50, p99, print_table
+from swanlake.client.driver import Connection
+from swanlake.config import Settings
+from swanlake.engine.instance import Engine, EngineSpec
+from swanlake.protocol import Headers, encode, messages
+from tests.server_process import ServerProcess
+
+MEGABYTE = 1 << 20
+POINT_ROWS = 1_000_000
+COLUMNS = "range AS id, range * 0.5 AS value, 'name-' || range AS name"
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to a result: the batches of a query, as they come."""
+
+    name: str
+    batches: Callable[[str], Iterator[Any]]
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """How one large result came."""
+
+    megabytes_per_second: float
+    first_batch_milliseconds: float
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--quick", action="store_true", help="few repetitions, small results")
+    quick = arguments.parse_args().quick
+    stream_rows = 1_000_000 if quick else 10_000_000
+    with tempfile.TemporaryDirectory(prefix="swanlake-bench-") as folder:
+        home = Path(folder)
+        spec = EngineSpec.from_settings(Settings(home=home / "in-process"))
+        spec.lake.prepare()
+        engine = Engine(spec)
+        local = engine.connect()
+        with (
+            ServerProcess(home / "server") as server,
+            Connection(server.url) as ours,
+            adbc.connect(server.url, autocommit=True) as stock,
+            flight.FlightClient(server.url) as plain,
+        ):
+            for table, rows in (("points", POINT_ROWS), ("stream", stream_rows)):
+                create = f"CREATE TABLE {table} AS SELECT {COLUMNS} FROM range({rows})"
+                local.execute(create)
+                ours.execute(create).read_all()
+            ways = [
+                Way("DuckDB in process", lambda sql: local.execute(sql).to_arrow_reader()),
+                Way("our driver", lambda sql: ours.execute(sql).batches),
+                Way("stock ADBC", lambda sql: adbc_batches(stock, sql)),
+                Way("plain pyarrow.flight", lambda sql: flight_batches(plain, sql)),
+            ]
+            point_queries(ways, rounds=50 if quick else 500)
+            streaming(ways[:3], psutil.Process(server.process.pid), stream_rows, 2 if quick else 5)
+        local.close()
+        engine.close()
+
+
+def adbc_batches(connection: Any, sql: str) -> Iterator[Any]:
+    """The batches of a stock cursor."""
+    with connection.cursor() as cursor:
+        cursor.execute(sql)
+        yield from cursor.fetch_record_batch()
+
+
+def flight_batches(client: Any, sql: str) -> Iterator[Any]:
+    """The batches of pyarrow's own client: GetFlightInfo, then DoGet."""
+    options = flight.FlightCallOptions(headers=[(Headers.SESSION_ID.encode(), b"plain")])
+    command = encode(messages.CommandStatementQuery(query=sql))
+    info = client.get_flight_info(flight.FlightDescriptor.for_command(command), options)
+    for chunk in client.do_get(info.endpoints[0].ticket, options):
+        yield chunk.data
+
+
+def point_queries(ways: Sequence[Way], rounds: int) -> None:
+    """Compares the time of small queries; ways take turns within each round."""
+    choose = random.Random(1)
+    one_row = [f"SELECT * FROM points WHERE id = {choose.randrange(POINT_ROWS)}" for _ in range(97)]
+    for name, queries in (("SELECT 1", ["SELECT 1"]), ("one row of a lake table", one_row)):
+        spent: dict[str, list[float]] = {way.name: [] for way in ways}
+        for i in range(-5, rounds):
+            for way in ways:
+                start = time.perf_counter()
+                rows = sum(batch.num_rows for batch in way.batches(queries[i % len(queries)]))
+                if i >= 0:
+                    spent[way.name].append((time.perf_counter() - start) * 1000)
+                assert rows == 1
+        print_point_table(f"point query: {name} ({rounds} rounds)", spent)
+
+
+def print_point_table(title: str, spent: dict[str, list[float]]) -> None:
+    in_process, ours, stock, plain = spent.values()
+    answers = []
+    for name, at in (("p50", p50), ("p99", p99)):
+        is_median = at is p50
+        answers += [
+            Answer(
+                f"our driver, over DuckDB in process, {name}",
+                at(in_process),
+                at(ours),
+                "ms",
+                at_most_more(1, "ms") if is_median else None,
+            ),
+            Answer(
+                f"our driver, over stock ADBC, {name}",
+                at(stock),
+                at(ours),
+                "ms",
+                at_most(1 / 2, "1/2") if is_median else None,
+            ),
+            Answer(
+                f"plain pyarrow.flight, over in process, {name}", at(in_process), at(plain), "ms"
+            ),
+            Answer(f"stock ADBC, over in process, {name}", at(in_process), at(stock), "ms"),
+        ]
+    answers.append(Answer("our driver's overhead, p50", None, p50(ours) - p50(in_process), "ms"))
+    print_table(title, answers)
+
+
+def streaming(ways: Sequence[Way], server: psutil.Process, rows: int, rounds: int) -> None:
+    """Compares the rate at which large results come, and watches the server's memory meanwhile."""
+    sources = {
+        "a generated result": f"SELECT {COLUMNS} FROM range({rows})",
+        "a lake table": "SELECT * FROM stream",
+    }
+    for name, sql in sources.items():
+        deliveries: dict[str, list[Delivery]] = {way.name: [] for way in ways}
+        peaks: dict[str, float] = {}
+        before = server.memory_info().rss
+        for _ in range(rounds):
+            for way in ways:
+                with PeakMemory(server) as peak:
+                    deliveries[way.name].append(delivered(way, sql, rows))
+                peaks[way.name] = max(peaks.get(way.name, 0), peak.rss)
+        in_process, ours, stock = (
+            [delivery.megabytes_per_second for delivery in deliveries[way.name]] for way in ways
+        )
+        first_in_process, first_ours, first_stock = (
+            [delivery.first_batch_milliseconds for delivery in deliveries[way.name]] for way in ways
+        )
+        answers = [
+            Answer("our driver, p50", p50(in_process), p50(ours), "MB/s", at_least(0.7)),
+            Answer("our driver, best", max(in_process), max(ours), "MB/s"),
+            Answer("stock ADBC, p50", p50(in_process), p50(stock), "MB/s", at_least(0.7)),
+            Answer("stock ADBC, best", max(in_process), max(stock), "MB/s"),
+            Answer("first batch, our driver, p50", p50(first_in_process), p50(first_ours), "ms"),
+            Answer("first batch, stock ADBC, p50", p50(first_in_process), p50(first_stock), "ms"),
+            Answer("server's RSS before", None, before / MEGABYTE, "MB"),
+            *(
+                Answer(f"server's peak RSS, {way.name}", None, peaks[way.name] / MEGABYTE, "MB")
+                for way in ways[1:]
+            ),
+        ]
+        print_table(f"streaming {name}: {rows:,} rows ({rounds} rounds)", answers)
+
+
+def delivered(way: Way, sql: str, rows: int) -> Delivery:
+    """Reads a result to its end; the bytes are those of its Arrow buffers."""
+    start = time.perf_counter()
+    first = 0.0
+    size = count = 0
+    for batch in way.batches(sql):
+        first = first or time.perf_counter() - start
+        size += batch.nbytes
+        count += batch.num_rows
+    seconds = time.perf_counter() - start
+    assert count == rows
+    return Delivery(size / MEGABYTE / seconds, first * 1000)
+
+
+class PeakMemory:
+    """The largest resident size of a process while the block runs."""
+
+    def __init__(self, process: psutil.Process) -> None:
+        self.rss = 0
+        self._process = process
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+
+    def __enter__(self) -> PeakMemory:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while True:
+            self.rss = max(self.rss, self._process.memory_info().rss)
+            if self._done.wait(0.02):
+                return
+
+
+if __name__ == "__main__":
+    main()

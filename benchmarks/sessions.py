@@ -1,0 +1,173 @@
+"""What a session costs: the time to open one, and the server's memory for a hundred of them.
+
+``python benchmarks/sessions.py [--quick]``
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import adbc_driver_flightsql.dbapi as adbc
+import psutil  # type: ignore[import-untyped]
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks._measure import Answer, at_most, p50, p99, print_table
+from swanlake.client.driver import Connection
+from swanlake.config import Settings
+from swanlake.engine.instance import Engine, EngineSpec
+from tests.server_process import ServerProcess
+
+TARGET = at_most(1 / 50, "1/50")
+MEGABYTE = 1 << 20
+
+Close = Callable[[], None]
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--quick", action="store_true", help="few repetitions")
+    quick = arguments.parse_args().quick
+    with tempfile.TemporaryDirectory(prefix="swanlake-bench-") as folder:
+        opening(Path(folder), rounds=10 if quick else 40)
+        memory(Path(folder), shared=50 if quick else 400, instances=5 if quick else 20)
+
+
+def opening(folder: Path, rounds: int) -> None:
+    """Compares the ways to a new session's first answer."""
+    spec = lake(folder / "in-process")
+    shared = Engine(spec)
+    with (
+        ServerProcess(folder / "server", SWANLAKE_MAX_SESSIONS="100000") as server,
+        Connection(server.url) as channel,
+    ):
+
+        def fresh_instance() -> Close:
+            engine = Engine(spec)
+            engine.connect().execute("SELECT 1").fetchall()
+            return engine.close
+
+        def shared_engine() -> Close:
+            connection = shared.connect()
+            connection.execute("SELECT 1").fetchall()
+            return connection.close
+
+        def new_session_id() -> Close:
+            channel.session_id = str(uuid.uuid4())
+            channel.execute("SELECT 1").read_all()
+            return left_open
+
+        def known_session_id() -> Close:
+            channel.execute("SELECT 1").read_all()
+            return left_open
+
+        def new_connection() -> Close:
+            connection = Connection(server.url)
+            connection.execute("SELECT 1").read_all()
+            return connection.close
+
+        def stock_adbc() -> Close:
+            connection = adbc.connect(server.url, autocommit=True)
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT 1")
+                cursor.fetch_arrow_table()
+            return connection.close  # type: ignore[no-any-return]
+
+        baseline, engine_only, same_channel, known, own_channel, stock = timed_in_turns(
+            (
+                fresh_instance,
+                shared_engine,
+                new_session_id,
+                known_session_id,
+                new_connection,
+                stock_adbc,
+            ),
+            rounds,
+        )
+    answers = []
+    for name, at, target in (("p50", p50, TARGET), ("p99", p99, None)):
+        answers += [
+            Answer(f"{question}, {name}", at(baseline), at(spent), "ms", aim)
+            for question, spent, aim in (
+                ("open + SELECT 1, our driver, known channel", same_channel, target),
+                ("open + SELECT 1, our driver, new channel", own_channel, target),
+                ("open + SELECT 1, stock ADBC", stock, None),
+                ("Engine.connect() + SELECT 1 in process", engine_only, None),
+                ("SELECT 1 alone, our driver, known session", known, None),
+            )
+        ]
+    print_table(
+        f"session open; baseline: fresh DuckDB instance with ATTACH ({rounds} rounds)", answers
+    )
+
+
+def memory(folder: Path, shared: int, instances: int) -> None:
+    """Weighs a server while its sessions grow, shared and with an instance each."""
+    answers = []
+    for isolation, count in (("shared", shared), ("instance", instances)):
+        with ServerProcess(
+            folder / isolation,
+            SWANLAKE_MAX_SESSIONS="100000",
+            SWANLAKE_SESSION_ISOLATION=isolation,
+        ) as server:
+            process = psutil.Process(server.process.pid)
+            with Connection(server.url) as channel:
+                channel.execute("SELECT 1").read_all()
+                settle(process)
+                before = process.memory_info().rss
+                opened = []
+                for _ in range(count):
+                    channel.session_id = str(uuid.uuid4())
+                    start = time.perf_counter()
+                    channel.execute("SELECT 1").read_all()
+                    opened.append((time.perf_counter() - start) * 1000)
+                    if isolation == "instance":
+                        settle(process)
+                grown = (process.memory_info().rss - before) / MEGABYTE
+        answers += [
+            Answer(f"{isolation}: server with one session, RSS", None, before / MEGABYTE, "MB"),
+            Answer(f"{isolation}: RSS per 100 sessions", None, grown * 100 / count, "MB"),
+            Answer(f"{isolation}: open + SELECT 1, known channel, p50", None, p50(opened), "ms"),
+            Answer(f"{isolation}: open + SELECT 1, known channel, p99", None, p99(opened), "ms"),
+        ]
+    print_table(f"memory ({shared} shared sessions, {instances} instances)", answers)
+
+
+def timed_in_turns(ways: tuple[Callable[[], Close], ...], rounds: int) -> list[list[float]]:
+    """Milliseconds of every way, one run of each per round; the first round is not counted."""
+    spent: list[list[float]] = [[] for _ in ways]
+    for i in range(rounds + 1):
+        for way, times in zip(ways, spent, strict=True):
+            start = time.perf_counter()
+            close = way()
+            if i:
+                times.append((time.perf_counter() - start) * 1000)
+            close()
+    return spent
+
+
+def left_open() -> None:
+    """What is opened on a shared channel stays open: closing the channel would close it for all."""
+
+
+def settle(process: psutil.Process) -> None:
+    """Returns once the server has nothing left to do in the background."""
+    while process.cpu_percent(interval=0.2) > 5:
+        pass
+
+
+def lake(home: Path) -> EngineSpec:
+    """An empty lake on SQLite with the settings that a server has by default."""
+    spec = EngineSpec.from_settings(Settings(home=home))
+    spec.lake.prepare()
+    return spec
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""Plain pyarrow.flight with the protocol's messages: for what stock drivers do not let one send."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.flight as flight
+from google.protobuf.message import Message
+
+from swanlake.protocol import Actions, decode, encode, messages
+
+
+class FlightSql:
+    """One connection that sends exactly what it is told."""
+
+    def __init__(self, url: str, **headers: str) -> None:
+        self.client = flight.FlightClient(url)
+        self._headers = headers
+
+    def options(self, timeout: float | None = 60, **headers: str) -> Any:
+        named = {name.replace("_", "-"): value for name, value in (self._headers | headers).items()}
+        pairs = [(name.encode(), value.encode()) for name, value in named.items()]
+        return flight.FlightCallOptions(timeout=timeout, headers=pairs)
+
+    def info(self, command: Message, **headers: str) -> Any:
+        descriptor = flight.FlightDescriptor.for_command(encode(command))
+        return self.client.get_flight_info(descriptor, self.options(**headers))
+
+    def execute(self, sql: str, transaction: bytes | None = None, **headers: str) -> Any:
+        command = messages.CommandStatementQuery(query=sql, transaction_id=transaction)
+        return self.info(command, **headers)
+
+    def fetch(self, info: Any, **headers: str) -> Any:
+        return self.client.do_get(info.endpoints[0].ticket, self.options(**headers))
+
+    def query(self, sql: str, transaction: bytes | None = None, **headers: str) -> Any:
+        return self.fetch(self.execute(sql, transaction, **headers), **headers).read_all()
+
+    def metadata(self, command: Message) -> Any:
+        info = self.info(command)
+        table = self.fetch(info).read_all()
+        assert table.schema.equals(info.schema)
+        return table
+
+    def put(self, command: Message, table: Any = None) -> bytes:
+        table = pa.table({}) if table is None else table
+        descriptor = flight.FlightDescriptor.for_command(encode(command))
+        writer, reader = self.client.do_put(descriptor, table.schema, self.options())
+        with writer:
+            writer.write_table(table)
+            writer.done_writing()
+            answer: bytes = reader.read().to_pybytes()
+            return answer
+
+    def action(self, name: str, body: Message | bytes = b"", *, bare: bool = False) -> list[bytes]:
+        if isinstance(body, Message):
+            body = body.SerializeToString() if bare else encode(body)
+        results = self.client.do_action(flight.Action(name, body), self.options())
+        return [result.body.to_pybytes() for result in results]
+
+    def ask(self, name: str, body: Message) -> Any:
+        """An action of Flight SQL and its one answer."""
+        return decode(self.action(name, body)[0])
+
+    def begin(self) -> bytes:
+        answer = self.ask("BeginTransaction", messages.ActionBeginTransactionRequest())
+        handle: bytes = answer.transaction_id
+        return handle
+
+    def end(self, transaction: bytes, *, commit: bool) -> None:
+        kind = messages.ActionEndTransactionRequest
+        action = kind.END_TRANSACTION_COMMIT if commit else kind.END_TRANSACTION_ROLLBACK
+        self.action("EndTransaction", kind(transaction_id=transaction, action=action))
+
+    def status(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.action(Actions.STATUS)[0])
+        return found
+
+    def close_session(self) -> None:
+        self.action("CloseSession", messages.CloseSessionRequest(), bare=True)
+
+    def close(self) -> None:
+        self.client.close()
+
+
+def eventually(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
+    """The first true value of a condition; fails when it does not come true in time."""
+    deadline = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        time.sleep(0.01)

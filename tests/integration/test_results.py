@@ -1,0 +1,269 @@
+"""Results: streamed with bounded memory, whole however clients interleave, stopped when unwanted."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import adbc_driver_manager
+import psutil
+import pyarrow as pa
+import pyarrow.compute
+import pyarrow.flight as flight
+import pytest
+
+from swanlake.protocol import Actions, encode, messages
+from tests.flight import FlightSql, eventually
+from tests.server_process import ServerProcess
+
+Open = Callable[..., FlightSql]
+
+ENDLESS = "SELECT count(*) FROM range(100000000000) a(x) WHERE x % 7 = 3"
+LARGE = "SELECT x, x * 2 AS y, 'row ' || x AS s FROM range(3000000) r(x)"
+
+
+def test_two_cursors_of_one_connection_keep_all_their_rows(connect: Callable[..., Any]) -> None:
+    connection = connect()
+    with connection.cursor() as first, connection.cursor() as second:
+        first.execute("SELECT x FROM range(1000000) r(x)")
+        reader = first.fetch_record_batch()
+        head = reader.read_next_batch()
+        second.execute("SELECT x FROM range(500000) r(x)")
+        other = second.fetch_record_batch()
+        other_head = other.read_next_batch()
+        rest = sum(batch.num_rows for batch in reader)
+        other_rest = sum(batch.num_rows for batch in other)
+    assert head.num_rows + rest == 1_000_000
+    assert other_head.num_rows + other_rest == 500_000
+
+
+def test_interleaved_results_spill_and_come_back_whole(
+    start_server: Callable[..., ServerProcess], flight_sql: Open
+) -> None:
+    server = start_server("--result-buffer-bytes", "100000")
+    connection = flight_sql(server.url)
+    infos = [connection.execute(f"SELECT x + {i} AS x FROM range(700000) r(x)") for i in range(4)]
+    for i, info in reversed(list(enumerate(infos))):
+        column = connection.fetch(info).read_all()["x"]
+        assert len(column) == 700_000
+        assert pa.compute.sum(column).as_py() == 699_999 * 700_000 // 2 + i * 700_000
+    assert list((server.home / "tmp").glob("result-*")) == []
+
+
+def test_a_result_is_what_it_was_when_the_statement_ran(flight_sql: Open) -> None:
+    connection = flight_sql()
+    connection.query("CREATE TEMP TABLE changing AS SELECT x FROM range(800000) r(x)")
+    info = connection.execute("FROM changing")
+    connection.query("DELETE FROM changing")
+    assert connection.fetch(info).read_all().num_rows == 800_000
+
+
+def test_an_open_result_survives_commit(flight_sql: Open) -> None:
+    connection = flight_sql()
+    connection.query("BEGIN; CREATE TEMP TABLE inside AS SELECT x FROM range(600000) r(x)")
+    info = connection.execute("FROM inside")
+    connection.query("ROLLBACK")
+    assert connection.fetch(info).read_all().num_rows == 600_000
+
+
+def test_memory_stays_bounded_however_large_the_result(
+    start_server: Callable[..., ServerProcess], flight_sql: Open
+) -> None:
+    server = start_server()
+    connection = flight_sql(server.url)
+    connection.query("SELECT 1")
+    process = psutil.Process(server.process.pid)
+    before = process.memory_info().rss
+    reader = connection.fetch(connection.execute("SELECT x, x AS y, x AS z FROM range(40000000) r(x)"))
+    rows = peak = 0
+    for chunk in reader:
+        rows += chunk.data.num_rows
+        peak = max(peak, process.memory_info().rss)
+    assert rows == 40_000_000  # almost a gigabyte
+    assert peak - before < 200 * 1024 * 1024
+
+
+def test_an_error_in_mid_stream_reaches_the_client(flight_sql: Open) -> None:
+    connection = flight_sql()
+    sql = "SELECT CASE WHEN x = 2900000 THEN error('late') ELSE x END FROM range(3000000) r(x)"
+    info = connection.execute(sql)
+    with pytest.raises(pa.ArrowInvalid, match="INVALID_INPUT_ERROR: .*late"):
+        connection.fetch(info).read_all()
+    assert connection.query("SELECT 1").num_rows == 1
+
+
+def is_idle(observer: FlightSql) -> bool:
+    return bool(observer.status()["statements_running"] == 0)
+
+
+def test_cancel_from_another_thread_ends_the_statement(
+    connect: Callable[..., Any], flight_sql: Open
+) -> None:
+    connection, observer = connect(), flight_sql()
+    with connection.cursor() as cursor:
+        failures: list[Exception] = []
+
+        def run() -> None:
+            try:
+                cursor.execute(ENDLESS)
+            except adbc_driver_manager.Error as error:
+                failures.append(error)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        eventually(lambda: observer.status()["statements_running"] == 1)
+        cursor.adbc_cancel()
+        thread.join(timeout=10)
+        assert len(failures) == 1
+    started = time.monotonic()
+    eventually(lambda: is_idle(observer))
+    assert time.monotonic() - started < 5
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1")
+        assert cursor.fetchall() == [(1,)]
+
+
+def test_a_vanished_client_stops_its_query(flight_sql: Open, server: ServerProcess) -> None:
+    observer = flight_sql()
+    client = FlightSql(server.url)
+    with pytest.raises(flight.FlightTimedOutError):
+        client.client.get_flight_info(
+            flight.FlightDescriptor.for_command(
+                encode(messages.CommandStatementQuery(query=ENDLESS))
+            ),
+            client.options(timeout=0.5),
+        )
+    client.close()
+    eventually(lambda: is_idle(observer), 5)
+
+
+class Reading:
+    """Reads a result to its end in a thread, and keeps the error that ended it."""
+
+    def __init__(self, reader: Any) -> None:
+        self._reader = reader
+        self.error: Exception | None = None
+        self._thread = threading.Thread(target=self._read)
+        self._thread.start()
+
+    def _read(self) -> None:
+        try:
+            while True:  # not read_all(): it answers a cancellation with KeyboardInterrupt
+                self._reader.read_chunk()
+        except (flight.FlightError, pa.ArrowException) as error:
+            self.error = error
+
+    def join(self) -> None:
+        self._thread.join(timeout=10)
+        assert not self._thread.is_alive()
+
+
+#: Megabytes come at once; the last row would take for ever.
+UNFINISHED = "SELECT x FROM range(100000000000) r(x) WHERE x < 3000000 OR x = 99999999999"
+
+
+def test_a_client_that_stops_fetching_stops_its_query(flight_sql: Open) -> None:
+    observer, connection = flight_sql(), flight_sql()
+    reader = connection.fetch(connection.execute(UNFINISHED))
+    reading = Reading(reader)
+    eventually(lambda: observer.status()["statements_running"] == 1)
+    reader.cancel()
+    eventually(lambda: is_idle(observer), 5)
+    reading.join()
+
+
+def cancel_result(connection: FlightSql, info: Any) -> int:
+    request = messages.CancelFlightInfoRequest(info=info.serialize())
+    (answer,) = connection.action("CancelFlightInfo", request, bare=True)
+    return int(messages.CancelFlightInfoResult.FromString(answer).status)
+
+
+def test_cancel_flight_info_from_another_connection(flight_sql: Open) -> None:
+    connection, other = flight_sql(), flight_sql()
+    info = connection.execute(LARGE)
+    status = messages.CancelFlightInfoResult
+    assert cancel_result(other, info) == status.CANCEL_STATUS_CANCELLED
+    with pytest.raises(pa.ArrowKeyError, match="RESULT_NOT_FOUND"):
+        connection.fetch(info).read_all()
+    assert cancel_result(other, info) == status.CANCEL_STATUS_NOT_CANCELLABLE
+    assert connection.query("SELECT 1").num_rows == 1
+
+
+def test_cancel_query_stops_a_fetch_under_way(flight_sql: Open) -> None:
+    connection, other = flight_sql(), flight_sql()
+    info = connection.execute(UNFINISHED)
+    reading = Reading(connection.fetch(info))
+    request = messages.ActionCancelQueryRequest(info=info.serialize())
+    cancelling = messages.ActionCancelQueryResult.CANCEL_RESULT_CANCELLING
+    eventually(lambda: other.ask("CancelQuery", request).result == cancelling)
+    reading.join()
+    assert isinstance(reading.error, flight.FlightCancelledError)
+    assert "QUERY_CANCELLED" in str(reading.error)
+
+
+def test_cancel_by_query_id_while_it_executes(flight_sql: Open) -> None:
+    query_id = str(uuid.uuid4())
+    connection, other = flight_sql(x_swanlake_query_id=query_id), flight_sql()
+    failures: list[Exception] = []
+
+    def run() -> None:
+        try:
+            connection.execute(ENDLESS)
+        except flight.FlightError as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    request = messages.ActionCancelByQueryIdRequest(query_id=query_id)
+    cancelling = messages.ActionCancelQueryResult.CANCEL_RESULT_CANCELLING
+    eventually(lambda: other.ask(Actions.CANCEL_BY_QUERY_ID, request).result == cancelling)
+    thread.join(timeout=10)
+    assert isinstance(failures[0], flight.FlightCancelledError)
+    assert "QUERY_CANCELLED" in str(failures[0])
+
+
+@pytest.mark.parametrize("way", ["setting", "option", "header"])
+def test_the_query_timeout_is_enforced(
+    way: str, start_server: Callable[..., ServerProcess], flight_sql: Open
+) -> None:
+    flags = ["--query-timeout-seconds", "0.3"] if way == "setting" else []
+    server = start_server(*flags)
+    headers = {"x_swanlake_query_timeout_seconds": "0.3"} if way == "header" else {}
+    connection = flight_sql(server.url, **headers)
+    if way == "option":
+        request = messages.SetSessionOptionsRequest()
+        request.session_options["query_timeout_seconds"].double_value = 0.3
+        connection.action("SetSessionOptions", request, bare=True)
+    with pytest.raises(flight.FlightTimedOutError, match=r"QUERY_TIMEOUT: .*0\.3 s"):
+        connection.query(ENDLESS)
+    assert connection.query("SELECT 1").num_rows == 1
+
+
+def test_a_statement_that_is_stopped_in_a_transaction_aborts_it(flight_sql: Open) -> None:
+    connection = flight_sql()
+    connection.query("BEGIN")
+    with pytest.raises(flight.FlightTimedOutError):
+        connection.query(ENDLESS, x_swanlake_query_timeout_seconds="0.2")
+    with pytest.raises(pa.ArrowInvalid, match="TRANSACTION_ABORTED"):
+        connection.query("SELECT 1")
+    connection.query("ROLLBACK")
+
+
+def test_a_bad_timeout_header_is_refused(flight_sql: Open) -> None:
+    for value in ("soon", "-1", "nan", "inf"):
+        with pytest.raises(pa.ArrowInvalid, match="INVALID_REQUEST"):
+            flight_sql().query("SELECT 1", x_swanlake_query_timeout_seconds=value)
+
+
+def test_unread_results_expire(
+    start_server: Callable[..., ServerProcess], flight_sql: Open
+) -> None:
+    server = start_server("--result-ttl-seconds", "1", "--session-sweep-seconds", "0.1")
+    connection = flight_sql(server.url)
+    info = connection.execute("SELECT 1")
+    eventually(lambda: connection.status()["results_waiting"] == 0)
+    with pytest.raises(pa.ArrowKeyError, match="RESULT_NOT_FOUND"):
+        connection.fetch(info).read_all()

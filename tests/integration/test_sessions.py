@@ -1,0 +1,261 @@
+"""Sessions: whose they are, what they keep, when they end."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import psutil
+import pyarrow as pa
+import pyarrow.flight as flight
+import pytest
+
+from swanlake.protocol import messages
+from tests.flight import FlightSql, eventually
+from tests.server_process import ServerProcess
+
+Open = Callable[..., FlightSql]
+
+
+def test_one_connection_is_one_session(flight_sql: Open) -> None:
+    one, other = flight_sql(), flight_sql()
+    one.query("CREATE TEMP TABLE mine AS SELECT 1 AS i")
+    assert one.query("FROM mine").num_rows == 1
+    with pytest.raises(pa.ArrowKeyError, match="CATALOG_ERROR"):
+        other.query("FROM mine")
+
+
+def test_a_named_session_is_reached_from_any_connection(flight_sql: Open) -> None:
+    name = str(uuid.uuid4())
+    flight_sql(x_swanlake_session_id=name).query("CREATE TEMP TABLE shared AS SELECT 7 AS i")
+    again = flight_sql(x_swanlake_session_id=name, x_swanlake_session_resume="1")
+    assert again.query("FROM shared")["i"].to_pylist() == [7]
+
+
+def test_a_header_cannot_name_the_session_of_another_connection(
+    server: ServerProcess, flight_sql: Open
+) -> None:
+    victim = flight_sql()
+    victim.query("CREATE TEMP TABLE private AS SELECT 1 AS i")
+    ports = {
+        connection.laddr.port
+        for connection in psutil.Process().net_connections(kind="tcp")
+        if connection.raddr and connection.raddr.port == server.port
+    }
+    for port in ports:
+        thief = flight_sql(x_swanlake_session_id=f"127.0.0.1:{port}")
+        with pytest.raises(pa.ArrowKeyError, match="CATALOG_ERROR"):
+            thief.query("FROM private")
+
+
+def test_resuming_an_unknown_session_is_an_error(flight_sql: Open) -> None:
+    lost = flight_sql(x_swanlake_session_id=str(uuid.uuid4()), x_swanlake_session_resume="1")
+    with pytest.raises(pa.ArrowKeyError, match="SESSION_LOST"):
+        lost.query("SELECT 1")
+
+
+def test_two_first_requests_with_one_id_make_one_session(flight_sql: Open) -> None:
+    before = flight_sql().status()["sessions"]["created"]
+    name = str(uuid.uuid4())
+    connections = [flight_sql(x_swanlake_session_id=name) for _ in range(8)]
+    barrier = threading.Barrier(len(connections))
+    failures: list[Exception] = []
+
+    def use(connection: FlightSql) -> None:
+        try:
+            barrier.wait()
+            connection.query("SELECT 1")
+        except Exception as error:  # noqa: BLE001
+            failures.append(error)
+
+    threads = [threading.Thread(target=use, args=(connection,)) for connection in connections]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert flight_sql().status()["sessions"]["created"] == before + 1
+
+
+def test_close_session_frees_at_once(flight_sql: Open) -> None:
+    connection = flight_sql(x_swanlake_session_id=str(uuid.uuid4()))
+    connection.query("CREATE TEMP TABLE gone AS SELECT 1 AS i")
+    connection.close_session()
+    with pytest.raises(pa.ArrowKeyError, match="CATALOG_ERROR"):
+        connection.query("FROM gone")
+
+
+def test_closing_a_session_frees_its_unfetched_results(flight_sql: Open) -> None:
+    connection = flight_sql(x_swanlake_session_id=str(uuid.uuid4()))
+    info = connection.execute("SELECT 1")
+    connection.close_session()
+    with pytest.raises(pa.ArrowKeyError, match="RESULT_NOT_FOUND"):
+        connection.fetch(info).read_all()
+
+
+def test_a_result_can_be_fetched_once(flight_sql: Open) -> None:
+    connection = flight_sql()
+    info = connection.execute("SELECT 1 AS i")
+    assert connection.fetch(info).read_all()["i"].to_pylist() == [1]
+    with pytest.raises(pa.ArrowKeyError, match="RESULT_NOT_FOUND"):
+        connection.fetch(info).read_all()
+
+
+def test_use_settings_and_variables_live_with_the_session(flight_sql: Open) -> None:
+    connection, other = flight_sql(), flight_sql()
+    connection.query("CREATE SCHEMA IF NOT EXISTS session_schema")
+    connection.query("USE swanlake.session_schema")
+    connection.query("SET VARIABLE answer = 42")
+    connection.query("SET SESSION default_null_order = 'nulls_first'")
+    location = "SELECT current_schema() AS s, getvariable('answer') AS v"
+    assert connection.query(location).to_pylist() == [{"s": "session_schema", "v": 42}]
+    assert other.query(location).to_pylist() == [{"s": "main", "v": None}]
+
+
+def test_the_limit_is_an_error_that_names_the_way_out(
+    start_server: Callable[..., ServerProcess], flight_sql: Open
+) -> None:
+    server = start_server("--max-sessions", "2")
+    first, second, third = (flight_sql(server.url) for _ in range(3))
+    first.query("SELECT 1")
+    second.query("SELECT 1")
+    with pytest.raises(flight.FlightUnavailableError, match=r"SESSION_LIMIT_REACHED.* 2 .*max_sessions"):
+        third.query("SELECT 1")
+    first.close_session()
+    assert third.query("SELECT 1").num_rows == 1
+
+
+def test_at_the_limit_sessions_of_closed_connections_make_room(
+    start_server: Callable[..., ServerProcess], flight_sql: Open
+) -> None:
+    server = start_server("--max-sessions", "3")
+    for _ in range(20):
+        connection = FlightSql(server.url)
+        connection.query("SELECT 1")
+        connection.close()  # without CloseSession: the server only sees the connection go
+    status = flight_sql(server.url).status()["sessions"]
+    assert status["created"] == 20
+    assert status["active"] <= 3
+    assert status["closed"]["disconnected"] >= 17
+
+
+def test_idle_sessions_end_and_running_ones_do_not(
+    start_server: Callable[..., ServerProcess], flight_sql: Open
+) -> None:
+    server = start_server("--session-timeout-seconds", "0.3", "--session-sweep-seconds", "0.1")
+    idle = flight_sql(server.url, x_swanlake_session_id="idle")
+    busy = flight_sql(server.url, x_swanlake_session_id="busy")
+    idle.query("CREATE TEMP TABLE t AS SELECT 1")
+    busy.query("CREATE TEMP TABLE t AS SELECT 1 AS i")
+    observer = flight_sql(server.url)
+    # Runs for several timeouts; afterwards its temporary table must still be there.
+    slow = "SELECT count(*) AS n FROM range(300000000) r(x), t WHERE x % 3 = i"
+    assert busy.query(slow)["n"].to_pylist() == [100000000]
+    eventually(lambda: observer.status()["sessions"]["closed"].get("idle", 0) >= 1)
+    resumed = flight_sql(
+        server.url, x_swanlake_session_id="idle", x_swanlake_session_resume="1"
+    )
+    with pytest.raises(pa.ArrowKeyError, match="SESSION_LOST"):
+        resumed.query("SELECT 1")
+
+
+def test_metrics_count_sessions_and_their_ends(
+    start_server: Callable[..., ServerProcess], flight_sql: Open
+) -> None:
+    server = start_server()
+    connection = flight_sql(server.url)
+    connection.query("SELECT 1")
+    status = connection.status()
+    assert (status["sessions"]["active"], status["sessions"]["created"]) == (1, 1)
+    connection.close_session()
+    sessions = connection.status()["sessions"]
+    assert sessions["active"] == 0
+    assert sessions["closed"] == {"closed by client": 1}
+    assert sessions["lifetime_seconds_max"] > 0
+
+
+def set_options(connection: FlightSql, **options: Any) -> dict[str, int]:
+    request = messages.SetSessionOptionsRequest()
+    for name, value in options.items():
+        field = {str: "string_value", bool: "bool_value", int: "int64_value", float: "double_value"}
+        if value is None:
+            request.session_options[name].CopyFrom(messages.SessionOptionValue())
+        else:
+            setattr(request.session_options[name], field[type(value)], value)
+    (answer,) = connection.action("SetSessionOptions", request, bare=True)
+    errors = messages.SetSessionOptionsResult.FromString(answer).errors
+    return {name: error.value for name, error in errors.items()}
+
+
+def get_options(connection: FlightSql) -> dict[str, Any]:
+    request = messages.GetSessionOptionsRequest()
+    (answer,) = connection.action("GetSessionOptions", request, bare=True)
+    options = messages.GetSessionOptionsResult.FromString(answer).session_options
+    return {
+        name: getattr(option, option.WhichOneof("option_value") or "string_value")
+        for name, option in options.items()
+    }
+
+
+def test_session_options_set_catalog_schema_and_settings(flight_sql: Open) -> None:
+    connection = flight_sql()
+    connection.query("CREATE SCHEMA IF NOT EXISTS option_schema")
+    assert set_options(connection, schema="option_schema", query_timeout_seconds=30.0) == {}
+    assert set_options(connection, preserve_insertion_order=False) == {}
+    assert get_options(connection) == {
+        "catalog": "swanlake",
+        "schema": "option_schema",
+        "query_timeout_seconds": 30.0,
+        "preserve_insertion_order": False,
+    }
+    assert set_options(connection, catalog="memory") == {}
+    assert get_options(connection)["catalog"] == "memory"
+
+
+def test_wrong_session_options_are_named_and_the_right_ones_are_set(flight_sql: Open) -> None:
+    connection = flight_sql()
+    result = messages.SetSessionOptionsResult
+    errors = set_options(
+        connection,
+        no_such_setting="x",
+        default_null_order="sideways",
+        catalog="no_such_catalog",
+        query_timeout_seconds=5,
+    )
+    assert errors == {
+        "no_such_setting": result.INVALID_NAME,
+        "default_null_order": result.INVALID_VALUE,
+        "catalog": result.INVALID_VALUE,
+    }
+    assert get_options(connection)["query_timeout_seconds"] == 5.0
+    assert get_options(connection)["catalog"] == "swanlake"
+
+
+def test_stock_adbc_sets_catalog_and_schema(connect: Callable[..., Any]) -> None:
+    connection = connect()
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE SCHEMA IF NOT EXISTS adbc_schema")
+        connection.adbc_current_db_schema = "adbc_schema"
+        assert connection.adbc_current_catalog == "swanlake"
+        cursor.execute("SELECT current_schema()")
+        assert cursor.fetchone() == ("adbc_schema",)
+
+
+def test_isolated_instances_share_the_lake_and_nothing_else(
+    start_server: Callable[..., ServerProcess], flight_sql: Open
+) -> None:
+    server = start_server("--session-isolation", "instance", "--warm-instances", "1")
+    one, other = flight_sql(server.url), flight_sql(server.url)
+    one.query("CREATE TABLE lake_table AS SELECT 5 AS i")
+    one.query("CREATE TABLE memory.main.own AS SELECT 6 AS i")
+    assert other.query("FROM lake_table")["i"].to_pylist() == [5]
+    with pytest.raises(pa.ArrowKeyError, match="CATALOG_ERROR"):
+        other.query("FROM memory.main.own")
+
+
+def test_python_variables_of_the_server_are_not_tables(flight_sql: Open) -> None:
+    for name in ("session", "run", "self", "batch", "settings"):
+        with pytest.raises(pa.ArrowKeyError, match="does not exist"):
+            flight_sql().query(f"SELECT * FROM {name}")
