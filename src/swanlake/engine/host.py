@@ -6,6 +6,7 @@ running on it fails; sessions find out when they next ask for a connection.
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import threading
 from abc import ABC, abstractmethod
@@ -40,9 +41,12 @@ class EngineHost(ABC):
     def lease(self) -> Lease:
         """A fresh connection on a working instance."""
 
-    @abstractmethod
     def release(self, lease: Lease) -> None:
         """Takes a connection back for good."""
+        if lease.engine.broken:
+            _abandon(lease.connection)
+        else:
+            lease.connection.close()
 
     @abstractmethod
     def close(self) -> None:
@@ -74,9 +78,6 @@ class SharedHost(EngineHost):
             engine = self._engine
         return Lease(engine, engine.connect())
 
-    def release(self, lease: Lease) -> None:
-        lease.connection.close()
-
     def close(self) -> None:
         self._engine.close()
 
@@ -104,7 +105,7 @@ class InstanceHost(EngineHost):
         return Lease(engine, engine.connect())
 
     def release(self, lease: Lease) -> None:
-        lease.connection.close()
+        super().release(lease)
         lease.engine.close()
 
     def close(self) -> None:
@@ -124,6 +125,15 @@ class InstanceHost(EngineHost):
                 except Exception:
                     log.warning("no warm instance could be built", exc_info=True)
                     break
+
+
+def _abandon(connection: duckdb.DuckDBPyConnection) -> None:
+    """Keeps a connection of a broken instance for ever.
+
+    Closing it, or letting it be collected, would roll its transaction back; DuckDB refuses that on an
+    invalid instance by throwing from a destructor, which ends the process.
+    """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
 
 
 def open_host(settings: Settings) -> EngineHost:

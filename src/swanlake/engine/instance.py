@@ -92,7 +92,8 @@ class Engine:
     def close(self) -> None:
         """Closes the instance; connections still open keep it alive until they are closed."""
         with self._lock:
-            self._root.close()
+            if not self.broken:
+                self._root.close()
 
     def _run_init_sql(self) -> None:
         if not self._spec.init_sql:

@@ -25,6 +25,12 @@ class CommitGate:
         self._lock = threading.Lock()
         self._queue: deque[threading.Event] = deque()
 
+    @property
+    def waiting(self) -> tuple[threading.Event, ...]:
+        """Who is at the gate: the holder first, then the others in their order."""
+        with self._lock:
+            return tuple(self._queue)
+
     @contextmanager
     def turn(self, check: Callable[[], None]) -> Iterator[None]:
         """Waits for the caller's turn and holds it for the block.

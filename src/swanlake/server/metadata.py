@@ -125,7 +125,8 @@ def tables(session: Session, run: Run, command: messages.CommandGetTables) -> An
     schemas = _table_schemas(session, run, columns_where, columns_parameters)
     keys = zip(*(found[name].to_pylist() for name in TABLES.names[:3]), strict=True)
     encoded = [schemas.get(key, pa.schema([])).serialize().to_pybytes() for key in keys]
-    return found.append_column(TABLES_WITH_SCHEMA.field("table_schema"), [encoded])
+    field = TABLES_WITH_SCHEMA.field("table_schema")
+    return found.append_column(field, pa.array(encoded, field.type))
 
 
 def _table_schemas(

@@ -42,6 +42,7 @@ class ResultStream:
         connection: duckdb.DuckDBPyConnection,
         *,
         activity: Callable[[], None],
+        report: Callable[[Exception], bool],
         memory_limit: int,
         spill_directory: Path,
     ) -> None:
@@ -51,6 +52,7 @@ class ResultStream:
         self.created = time.monotonic()
         self._connection = connection
         self._activity = activity
+        self._report = report
         self._lock = threading.Lock()
         self._error: SwanLakeError | None = None
         self._closed = False
@@ -153,6 +155,7 @@ class ResultStream:
             return None
         except ENGINE_ERRORS as error:
             self._release()
+            self._report(error)
             self._error = translate(error)
             raise self._error from error
         except SwanLakeError as stopped:

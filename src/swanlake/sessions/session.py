@@ -300,6 +300,7 @@ class Session:
                 run,
                 self._connection,
                 activity=self.touch,
+                report=self._report,
                 memory_limit=self._services.result_buffer_bytes,
                 spill_directory=self._services.spill_directory,
             )
@@ -438,7 +439,7 @@ class Session:
 
     def _fail(self, error: Exception, statement: Statement | None = None) -> NoReturn:
         """Raises what an error means, once it is known what it did to transaction and engine."""
-        lost_engine = self._services.host.report(self._lease, error)
+        lost_engine = self._report(error)
         if self.transaction.open and not lost_engine:
             if statement is not None and statement.kind is Kind.COMMIT:
                 self.transaction.reset()  # DuckDB ends the transaction even when it cannot commit
@@ -448,6 +449,9 @@ class Session:
         if translated is error:
             raise translated
         raise translated from error
+
+    def _report(self, error: Exception) -> bool:
+        return self._services.host.report(self._lease, error)
 
     def _transaction_is_aborted(self) -> bool:
         try:

@@ -1,0 +1,97 @@
+"""A lake whose metadata is in PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg
+import pytest
+
+from tests.flight import FlightSql
+from tests.server_process import ServerProcess
+
+PASSWORD = "hunter2-not-for-anyone's-eyes"
+
+
+@pytest.fixture
+def metabase(postgres: str) -> Iterator[str]:
+    """A database of its own, reached by a role with a password."""
+    with psycopg.connect(postgres, autocommit=True) as admin:
+        admin.execute("DROP DATABASE IF EXISTS lake")
+        admin.execute("DROP ROLE IF EXISTS keeper")
+        literal = PASSWORD.replace("'", "''")
+        admin.execute(f"CREATE ROLE keeper LOGIN PASSWORD '{literal}'".encode())
+        admin.execute("CREATE DATABASE lake OWNER keeper")
+        info = admin.info
+        yield psycopg.conninfo.make_conninfo(
+            host=info.host, port=info.port, dbname="lake", user="keeper", password=PASSWORD
+        )
+
+
+def test_the_lake_lives_in_postgres_and_survives_a_restart(
+    metabase: str,
+    start_server: Callable[..., ServerProcess],
+    flight_sql: Callable[..., FlightSql],
+) -> None:
+    first = start_server(SWANLAKE_METABASE_URL=metabase)
+    flight_sql(first.url).query("CREATE TABLE kept AS SELECT 1 AS i")
+    first.kill()
+    second = start_server(SWANLAKE_METABASE_URL=metabase, home=first.home)
+    assert flight_sql(second.url).query("FROM kept")["i"].to_pylist() == [1]
+    with psycopg.connect(metabase) as connection:
+        tables = connection.execute("SELECT table_name FROM lake_swanlake.ducklake_table").fetchall()
+    assert tables == [("kept",)]
+    assert not list(first.home.glob("catalogs/*"))
+
+
+def test_two_servers_share_one_lake(
+    metabase: str,
+    start_server: Callable[..., ServerProcess],
+    flight_sql: Callable[..., FlightSql],
+    tmp_path: object,
+) -> None:
+    data = f"{tmp_path}/data"
+    servers = [start_server(SWANLAKE_METABASE_URL=metabase, SWANLAKE_DATA_PATH=data) for _ in range(2)]
+    one, other = (flight_sql(server.url) for server in servers)
+    one.query("CREATE TABLE shared AS SELECT 1 AS i")
+    other.query("INSERT INTO shared VALUES (2)")
+    assert one.query("SELECT i FROM shared ORDER BY i")["i"].to_pylist() == [1, 2]
+
+
+def test_the_password_is_shown_to_nobody(
+    metabase: str,
+    start_server: Callable[..., ServerProcess],
+    flight_sql: Callable[..., FlightSql],
+) -> None:
+    server = start_server("--log-level", "debug", SWANLAKE_METABASE_URL=metabase)
+    connection = flight_sql(server.url)
+    for sql in (
+        "FROM duckdb_databases()",
+        "FROM duckdb_secrets()",
+        "FROM duckdb_settings()",
+        "FROM ducklake_settings('swanlake')",
+        "SHOW DATABASES",
+    ):
+        assert PASSWORD not in str(connection.query(sql).to_pylist())
+    assert PASSWORD not in server.log_text
+
+
+def test_concurrent_writers_on_postgres(
+    metabase: str,
+    start_server: Callable[..., ServerProcess],
+    flight_sql: Callable[..., FlightSql],
+) -> None:
+    server = start_server(SWANLAKE_METABASE_URL=metabase)
+    flight_sql(server.url).query("CREATE TABLE writers (writer INTEGER, i INTEGER)")
+    writers, each = 8, 5
+
+    def write(writer: int) -> None:
+        connection = flight_sql(server.url)
+        for i in range(each):
+            connection.query(f"INSERT INTO writers VALUES ({writer}, {i})")
+
+    with ThreadPoolExecutor(writers) as pool:
+        list(pool.map(write, range(writers)))
+    found = flight_sql(server.url).query("SELECT count(DISTINCT (writer, i)) AS n FROM writers")
+    assert found["n"].to_pylist() == [writers * each]

@@ -1,0 +1,112 @@
+"""After a fatal error of DuckDB the server has a new engine, and only what ran has failed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.flight as flight
+import pytest
+
+from swanlake.config import Settings
+from swanlake.engine import instance
+from swanlake.server.app import Server
+from tests.flight import FlightSql, eventually
+
+Open = Callable[..., FlightSql]
+
+#: DuckDB's own switch for a checkpoint that dies; it takes the whole instance with it, but only on
+#: the database the instance was opened with, which is why the first engine here has a file.
+FATAL = "SET debug_checkpoint_abort = 'before_truncate'; FORCE CHECKPOINT breakable"
+ENDLESS = "SELECT count(*) FROM range(100000000000) r(x) WHERE x % 7 = 3"
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """A server in this process whose first engine can be broken by SQL."""
+    in_memory = instance.open_database
+
+    def breakable(spec: instance.EngineSpec) -> duckdb.DuckDBPyConnection:
+        monkeypatch.setattr(instance, "open_database", in_memory)
+        return duckdb.connect(str(tmp_path / "breakable.db"))
+
+    monkeypatch.setattr(instance, "open_database", breakable)
+    server = Server(Settings(home=tmp_path / "home", port=0))
+    yield server
+    server.stop(grace=0)
+
+
+@pytest.fixture
+def open_flight(server: Server) -> Iterator[Open]:
+    opened: list[FlightSql] = []
+
+    def open_flight(**headers: str) -> FlightSql:
+        opened.append(FlightSql(server.url, **headers))
+        return opened[-1]
+
+    yield open_flight
+    for connection in opened:
+        connection.close()
+
+
+def break_engine(connection: FlightSql) -> None:
+    connection.query("CREATE TABLE breakable.main.t AS SELECT 1 AS i")
+    with pytest.raises(flight.FlightInternalError, match="FATAL_ERROR"):
+        connection.query(FATAL)
+
+
+def test_sessions_go_on_with_their_settings(open_flight: Open) -> None:
+    breaker, idle = open_flight(), open_flight()
+    idle.query("CREATE SCHEMA s; CREATE TABLE s.kept AS SELECT 1 AS i; USE swanlake.s")
+    idle.query("SET VARIABLE answer = 42")
+    break_engine(breaker)
+    found = idle.query("SELECT i, getvariable('answer') AS v FROM kept")
+    assert found.to_pylist() == [{"i": 1, "v": 42}]
+    assert breaker.query("SELECT 1").num_rows == 1
+
+
+def test_a_session_that_lost_something_is_told_so_once(open_flight: Open) -> None:
+    breaker, temporary, transaction = open_flight(), open_flight(), open_flight()
+    temporary.query("CREATE TEMP TABLE t AS SELECT 1 AS i")
+    transaction.query("CREATE TABLE in_tx (i INTEGER)")
+    transaction.query("BEGIN; INSERT INTO in_tx VALUES (1)")
+    break_engine(breaker)
+    with pytest.raises(pa.ArrowKeyError, match=r"SESSION_LOST.*temporary objects"):
+        temporary.query("SELECT 1")
+    assert temporary.query("SELECT 1").num_rows == 1
+    with pytest.raises(pa.ArrowKeyError, match=r"SESSION_LOST.*transaction"):
+        transaction.query("COMMIT")
+    assert transaction.query("FROM in_tx").num_rows == 0
+
+
+def test_only_what_was_running_fails(open_flight: Open, server: Server) -> None:
+    breaker, running = open_flight(), open_flight()
+    failures: list[Exception] = []
+
+    def run() -> None:
+        try:
+            running.query(ENDLESS, x_swanlake_query_timeout_seconds="5")
+        except (flight.FlightError, pa.ArrowException) as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    eventually(lambda: server.registry.watchdog.running())
+    break_engine(breaker)
+    thread.join(30)
+    assert len(failures) == 1
+    assert running.query("SELECT 1").num_rows == 1
+
+
+def test_a_prepared_statement_outlives_the_engine(open_flight: Open) -> None:
+    from swanlake.protocol import messages
+
+    breaker, connection = open_flight(), open_flight()
+    request = messages.ActionCreatePreparedStatementRequest(query="SELECT 7 AS i")
+    handle = connection.ask("CreatePreparedStatement", request).prepared_statement_handle
+    break_engine(breaker)
+    command = messages.CommandPreparedStatementQuery(prepared_statement_handle=handle)
+    assert connection.fetch(connection.info(command)).read_all()["i"].to_pylist() == [7]

@@ -1,0 +1,64 @@
+"""The spill buffer: first in, first out, whatever goes to disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from swanlake.sessions.results import rows_per_batch
+from swanlake.sessions.spill import SpillBuffer
+
+SCHEMA = pa.schema([("i", pa.int64())])
+
+
+def batch(number: int, rows: int = 10) -> pa.RecordBatch:
+    return pa.record_batch([pa.array([number] * rows, pa.int64())], schema=SCHEMA)
+
+
+@given(
+    limit=st.sampled_from([0, 80, 160, 1000]),
+    steps=st.lists(st.sampled_from(["append", "append", "take"]), max_size=40),
+)
+def test_order_is_kept_however_appends_and_takes_alternate(
+    limit: int, steps: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    buffer = SpillBuffer(SCHEMA, limit, tmp_path_factory.getbasetemp())
+    model: list[int] = []
+    for number, step in enumerate(steps):
+        if step == "append":
+            buffer.append(batch(number))
+            model.append(number)
+        else:
+            taken = buffer.take()
+            assert (taken["i"][0].as_py() if taken else None) == (model.pop(0) if model else None)
+    while (taken := buffer.take()) is not None:
+        assert taken["i"][0].as_py() == model.pop(0)
+    assert model == []
+    buffer.close()
+
+
+def test_what_exceeds_the_limit_goes_to_a_file_without_a_name(tmp_path: Path) -> None:
+    buffer = SpillBuffer(SCHEMA, 100, tmp_path)
+    buffer.append(batch(1))
+    assert not buffer.spilled
+    buffer.append(batch(2))
+    assert buffer.spilled
+    assert list(tmp_path.iterdir()) == []
+    buffer.close()
+    assert buffer.take() is None
+
+
+def test_a_full_disk_is_an_oserror(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No such file"):
+        SpillBuffer(SCHEMA, 0, tmp_path / "missing").append(batch(1))
+
+
+def test_batches_are_a_few_megabytes() -> None:
+    assert rows_per_batch(1) == 131_072
+    assert rows_per_batch(8) == 65_536
+    assert rows_per_batch(10_000) == 2048
+    assert rows_per_batch(0) > 0

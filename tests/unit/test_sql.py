@@ -1,0 +1,178 @@
+"""What a statement is."""
+
+from __future__ import annotations
+
+import duckdb
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from swanlake.sql.quoting import identifier, literal, qualified
+from swanlake.sql.statement import Kind, Statement, parse
+from swanlake.sql.tokens import substitute_parameters, tokenize
+
+CONNECTION = duckdb.connect()
+
+
+def one(sql: str) -> Statement:
+    (statement,) = parse(CONNECTION, sql)
+    return statement
+
+
+@pytest.mark.parametrize(
+    ("sql", "kind"),
+    [
+        ("SELECT 1", Kind.QUERY),
+        ("FROM t", Kind.QUERY),
+        ("VALUES (1)", Kind.QUERY),
+        ("SHOW TABLES", Kind.QUERY),
+        ("CALL f()", Kind.QUERY),
+        ("EXPLAIN INSERT INTO t VALUES (1)", Kind.QUERY),
+        ("INSERT INTO t VALUES (1)", Kind.CHANGE),
+        ("INSERT INTO t VALUES ('returning')", Kind.CHANGE),
+        ('INSERT INTO t SELECT "returning" FROM u', Kind.CHANGE),
+        ("INSERT INTO t VALUES (1) -- returning *", Kind.CHANGE),
+        ("INSERT INTO t VALUES (1) RETURNING *", Kind.QUERY),
+        ("WITH a AS (SELECT 1) DELETE FROM t USING a RETURNING 1", Kind.QUERY),
+        ("MERGE INTO t USING s ON t.a = s.a WHEN MATCHED THEN DELETE", Kind.CHANGE),
+        ("CREATE TABLE t AS SELECT 1", Kind.CHANGE),
+        ("COPY t FROM 'x'", Kind.CHANGE),
+        ("ALTER TABLE t ADD COLUMN x INTEGER", Kind.COMMAND),
+        ("DROP TABLE t", Kind.COMMAND),
+        ("SET threads = 2", Kind.COMMAND),
+        ("USE x", Kind.COMMAND),
+        ("BEGIN TRANSACTION", Kind.BEGIN),
+        ("START TRANSACTION", Kind.BEGIN),
+        ("COMMIT", Kind.COMMIT),
+        ("END", Kind.COMMIT),
+        ("/* why */ ROLLBACK", Kind.ROLLBACK),
+        ("ABORT", Kind.ROLLBACK),
+    ],
+)
+def test_kind(sql: str, kind: Kind) -> None:
+    assert one(sql).kind is kind
+
+
+@pytest.mark.parametrize(
+    ("sql", "may_write"),
+    [
+        ("SELECT 1", False),
+        ("SET threads = 2", False),
+        ("BEGIN", False),
+        ("EXPLAIN INSERT INTO t VALUES (1)", False),
+        ("EXPLAIN ANALYZE INSERT INTO t VALUES (1)", True),
+        ("CREATE TEMP TABLE t (i INTEGER)", False),
+        ("CREATE OR REPLACE TEMPORARY TABLE t AS SELECT 1", False),
+        ("CREATE TABLE temp_like (i INTEGER)", True),
+        ("INSERT INTO t VALUES (1)", True),
+        ("WITH a AS (SELECT 1) INSERT INTO t FROM a", True),
+        ("CALL ducklake_expire_snapshots('x')", True),
+        ("EXECUTE p(1)", True),
+        ("TRUNCATE t", True),
+    ],
+)
+def test_what_may_write(sql: str, may_write: bool) -> None:
+    assert one(sql).may_write is may_write
+
+
+@pytest.mark.parametrize(
+    ("sql", "parameters"),
+    [
+        ("SELECT 1", ()),
+        ("SELECT ?, ?", ("1", "2")),
+        ("SELECT $2, $1, $2", ("1", "2")),
+        ("SELECT $b, $a", ("a", "b")),
+        ("SELECT " + ", ".join(["?"] * 12), tuple(str(i) for i in range(1, 13))),
+    ],
+)
+def test_parameters_in_order(sql: str, parameters: tuple[str, ...]) -> None:
+    assert one(sql).parameters == parameters
+
+
+@pytest.mark.parametrize(
+    ("sql", "replaced"),
+    [
+        ("SELECT ?, 'a?b', \"c?\", ? -- ?", "SELECT <1>, 'a?b', \"c?\", <2> -- ?"),
+        ("SELECT $name + $1 /* $2 */", "SELECT <name> + <1> /* $2 */"),
+        ("SELECT 'é', ?", "SELECT 'é', <1>"),
+        ("SELECT $$ ? $$, ?", "SELECT $$ ? $$, <1>"),
+        ("SELECT j->>'$.a' FROM t WHERE x=$1", "SELECT j->>'$.a' FROM t WHERE x=<1>"),
+    ],
+)
+def test_parameters_are_replaced_and_nothing_else(sql: str, replaced: str) -> None:
+    assert substitute_parameters(sql, lambda name: f"<{name}>") == replaced
+
+
+@pytest.mark.parametrize(
+    ("sql", "rewritten"),
+    [
+        ("INSERT INTO t VALUES (?, now())", "INSERT INTO t SELECT b.c1, now()\nFROM b "),
+        (
+            "INSERT INTO t (x, y) VALUES (lower(?), $$)$$ || ?) ON CONFLICT DO NOTHING",
+            "INSERT INTO t (x, y) SELECT lower(b.c1), $$)$$ || b.c2\nFROM b  ON CONFLICT DO NOTHING",
+        ),
+        ("INSERT INTO t VALUES (?), (?)", None),
+        ("INSERT INTO t VALUES (?, DEFAULT)", None),
+        ("INSERT INTO t SELECT ?", None),
+        ("INSERT INTO t VALUES (?) ON CONFLICT (a) DO UPDATE SET a = ?", None),
+        ("UPDATE t SET a = ?", None),
+    ],
+)
+def test_an_insert_of_one_row_becomes_an_insert_of_all(sql: str, rewritten: str | None) -> None:
+    assert one(sql).over_rows("b", lambda name: f"b.c{name}") == rewritten
+
+
+def test_settings_are_known_by_what_they_set() -> None:
+    assert one("SET threads = 1").setting_name == one("SET threads TO 2").setting_name == "threads"
+    assert one("RESET threads").setting_name == "threads"
+    assert one("SET VARIABLE x = 1").setting_name == "variable x"
+    assert one("USE a.b").setting_name == one("USE c").setting_name
+
+
+@given(st.text())
+def test_any_text_is_parsed_or_refused(sql: str) -> None:
+    try:
+        statements = parse(CONNECTION, sql)
+    except (duckdb.Error, UnicodeEncodeError):
+        return
+    for statement in statements:
+        assert statement.kind in Kind
+        assert isinstance(statement.may_write, bool)
+
+
+WORDS = st.sampled_from(
+    "SELECT INSERT INTO t VALUES ( ) , ; ? $1 $x 'a' \"b\" FROM WITH RETURNING * 1 + -- \n /* */ "
+    "UPDATE SET = DELETE CREATE TEMP TABLE AS BEGIN COMMIT EXPLAIN ANALYZE DEFAULT é $$ MERGE".split()
+)
+
+
+@given(st.lists(WORDS, max_size=14).map(" ".join))
+def test_any_jumble_of_words_is_classified_or_refused(sql: str) -> None:
+    try:
+        statements = parse(CONNECTION, sql)
+    except duckdb.Error:
+        return
+    for statement in statements:
+        kind = statement.kind
+        assert (kind is Kind.QUERY) or not statement.text.lstrip().upper().startswith("SELECT")
+        statement.probe()
+        statement.over_rows("b", str)
+        names: set[str] = set()
+        statement.with_parameters(lambda name: names.add(name) or "1")
+        assert names == set(statement.parameters)
+
+
+@given(st.text(alphabet=st.characters(exclude_characters="\0", codec="utf-8"), min_size=1))
+def test_quoting_survives_the_round_trip(text: str) -> None:
+    row = CONNECTION.execute(f"SELECT {literal(text)} AS {identifier(text)}")
+    assert row.description[0][0] == text
+    assert row.fetchone() == (text,)
+
+
+def test_qualified_names_leave_out_what_is_missing() -> None:
+    assert qualified("a", None, "b.c") == '"a"."b.c"'
+
+
+def test_tokens_know_their_depth() -> None:
+    depths = [(token.text, token.depth) for token in tokenize("a(b[c])")]
+    assert depths == [("a", 0), ("(", 0), ("b", 1), ("[", 1), ("c", 2), ("]", 1), (")", 0)]
