@@ -1,4 +1,4 @@
-"""What all tests share: a real server process, stock clients, and nothing of the developer's own."""
+"""What all tests share: a real server process and stock clients."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def server(shared_server: ServerProcess) -> Iterator[ServerProcess]:
 
 @pytest.fixture
 def start_server(tmp_path: Path) -> Iterator[Callable[..., ServerProcess]]:
-    """Starts servers of a test's own: ``start_server("--max-sessions", "2", SWANLAKE_AUTH="token")``."""
+    """Starts servers of a test's own: ``start_server("--max-sessions", "2")``."""
     started: list[ServerProcess] = []
 
     def start(*flags: str, home: Path | None = None, **environment: str) -> ServerProcess:
@@ -80,7 +80,7 @@ def cursor(connect: Callable[..., Any]) -> Iterator[Any]:
 
 @pytest.fixture
 def flight_sql(server: ServerProcess) -> Iterator[Callable[..., FlightSql]]:
-    """Opens plain Flight connections to the shared server: ``flight_sql(x_swanlake_query_id="q")``."""
+    """Opens plain Flight connections; keywords are headers: ``x_swanlake_query_id="q"``."""
     opened: list[FlightSql] = []
 
     def open_flight(url: str | None = None, **headers: str) -> FlightSql:

@@ -21,10 +21,10 @@ class FlightSql:
         self.client = flight.FlightClient(url)
         self._headers = headers
 
-    def options(self, timeout: float | None = 60, **headers: str) -> Any:
+    def options(self, *, seconds: float = 60, **headers: str) -> Any:
         named = {name.replace("_", "-"): value for name, value in (self._headers | headers).items()}
         pairs = [(name.encode(), value.encode()) for name, value in named.items()]
-        return flight.FlightCallOptions(timeout=timeout, headers=pairs)
+        return flight.FlightCallOptions(timeout=seconds, headers=pairs)
 
     def info(self, command: Message, **headers: str) -> Any:
         descriptor = flight.FlightDescriptor.for_command(encode(command))

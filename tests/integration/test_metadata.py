@@ -165,7 +165,9 @@ def test_sql_info_is_complete(connection: FlightSql) -> None:
 
 def test_xdbc_types(connection: FlightSql) -> None:
     everything = connection.metadata(messages.CommandGetXdbcTypeInfo()).to_pylist()
-    assert {"INTEGER", "VARCHAR", "DECIMAL", "TIMESTAMP"} <= {row["type_name"] for row in everything}
+    assert {"INTEGER", "VARCHAR", "DECIMAL", "TIMESTAMP"} <= {
+        row["type_name"] for row in everything
+    }
     order = [(row["data_type"], row["type_name"]) for row in everything]
     assert order == sorted(order)
     varchar = connection.metadata(messages.CommandGetXdbcTypeInfo(data_type=12)).to_pylist()

@@ -40,7 +40,9 @@ def test_the_lake_lives_in_postgres_and_survives_a_restart(
     second = start_server(SWANLAKE_METABASE_URL=metabase, home=first.home)
     assert flight_sql(second.url).query("FROM kept")["i"].to_pylist() == [1]
     with psycopg.connect(metabase) as connection:
-        tables = connection.execute("SELECT table_name FROM lake_swanlake.ducklake_table").fetchall()
+        tables = connection.execute(
+            "SELECT table_name FROM lake_swanlake.ducklake_table"
+        ).fetchall()
     assert tables == [("kept",)]
     assert not list(first.home.glob("catalogs/*"))
 
@@ -52,7 +54,9 @@ def test_two_servers_share_one_lake(
     tmp_path: object,
 ) -> None:
     data = f"{tmp_path}/data"
-    servers = [start_server(SWANLAKE_METABASE_URL=metabase, SWANLAKE_DATA_PATH=data) for _ in range(2)]
+    servers = [
+        start_server(SWANLAKE_METABASE_URL=metabase, SWANLAKE_DATA_PATH=data) for _ in range(2)
+    ]
     one, other = (flight_sql(server.url) for server in servers)
     one.query("CREATE TABLE shared AS SELECT 1 AS i")
     other.query("INSERT INTO shared VALUES (2)")

@@ -1,10 +1,9 @@
-"""The protocol at its edges: what is not understood is an error, and never the end of the server."""
+"""The protocol at its edges: what is not understood is an error each, and the server lives."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.flight as flight
@@ -62,7 +61,9 @@ def test_list_actions_names_what_do_action_answers(flight_sql: Open) -> None:
     } == names
 
 
-@pytest.mark.parametrize("name", ["NoSuchAction", "BeginSavepoint", "CreatePreparedSubstraitPlan", ""])
+@pytest.mark.parametrize(
+    "name", ["NoSuchAction", "BeginSavepoint", "CreatePreparedSubstraitPlan", ""]
+)
 def test_an_unknown_action_is_not_supported(flight_sql: Open, name: str) -> None:
     with pytest.raises(pa.ArrowNotImplementedError, match="NOT_SUPPORTED"):
         flight_sql().action(name)
@@ -70,10 +71,9 @@ def test_an_unknown_action_is_not_supported(flight_sql: Open, name: str) -> None
 
 def test_a_path_is_not_a_command(flight_sql: Open) -> None:
     connection = flight_sql()
+    path = flight.FlightDescriptor.for_path("a", "b")
     with pytest.raises(pa.ArrowInvalid, match="INVALID_REQUEST"):
-        connection.client.get_flight_info(
-            flight.FlightDescriptor.for_path("a", "b"), connection.options()
-        )
+        connection.client.get_flight_info(path, connection.options())
 
 
 def test_a_command_in_the_wrong_place_is_refused(flight_sql: Open) -> None:
@@ -82,8 +82,8 @@ def test_a_command_in_the_wrong_place_is_refused(flight_sql: Open) -> None:
         connection.info(messages.CommandStatementUpdate(query="SELECT 1"))
     with pytest.raises(pa.ArrowNotImplementedError, match="NOT_SUPPORTED"):
         connection.put(messages.CommandGetCatalogs())
+    ticket = flight.Ticket(encode(messages.ActionBeginTransactionRequest()))
     with pytest.raises(pa.ArrowNotImplementedError, match="NOT_SUPPORTED"):
-        ticket = flight.Ticket(encode(messages.ActionBeginTransactionRequest()))
         connection.client.do_get(ticket, connection.options()).read_all()
 
 
@@ -109,7 +109,7 @@ def garbage(generator: random.Random) -> bytes:
 
 def send(connection: FlightSql, generator: random.Random) -> None:
     data = garbage(generator)
-    options = connection.options(timeout=30)
+    options = connection.options(seconds=30)
     match generator.randrange(5):
         case 0:
             connection.client.get_flight_info(flight.FlightDescriptor.for_command(data), options)
@@ -156,5 +156,3 @@ def test_garbage_is_an_error_each_and_the_server_lives(flight_sql: Open) -> None
 def test_ten_thousand_messages_of_garbage(flight_sql: Open) -> None:
     seed = random.SystemRandom().randrange(1 << 32)
     check_fuzz(flight_sql(), seed, count=10_000)
-
-

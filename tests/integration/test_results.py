@@ -1,4 +1,4 @@
-"""Results: streamed with bounded memory, whole however clients interleave, stopped when unwanted."""
+"""Results: streamed in bounded memory, whole however clients interleave, stopped when unwanted."""
 
 from __future__ import annotations
 
@@ -77,7 +77,9 @@ def test_memory_stays_bounded_however_large_the_result(
     connection.query("SELECT 1")
     process = psutil.Process(server.process.pid)
     before = process.memory_info().rss
-    reader = connection.fetch(connection.execute("SELECT x, x AS y, x AS z FROM range(40000000) r(x)"))
+    reader = connection.fetch(
+        connection.execute("SELECT x, x AS y, x AS z FROM range(40000000) r(x)")
+    )
     rows = peak = 0
     for chunk in reader:
         rows += chunk.data.num_rows
@@ -90,7 +92,7 @@ def test_an_error_in_mid_stream_reaches_the_client(flight_sql: Open) -> None:
     connection = flight_sql()
     sql = "SELECT CASE WHEN x = 2900000 THEN error('late') ELSE x END FROM range(3000000) r(x)"
     info = connection.execute(sql)
-    with pytest.raises(pa.ArrowInvalid, match="INVALID_INPUT_ERROR: .*late"):
+    with pytest.raises(pa.ArrowInvalid, match=r"INVALID_INPUT_ERROR: .*late"):
         connection.fetch(info).read_all()
     assert connection.query("SELECT 1").num_rows == 1
 
@@ -134,7 +136,7 @@ def test_a_vanished_client_stops_its_query(flight_sql: Open, server: ServerProce
             flight.FlightDescriptor.for_command(
                 encode(messages.CommandStatementQuery(query=ENDLESS))
             ),
-            client.options(timeout=0.5),
+            client.options(seconds=0.5),
         )
     client.close()
     eventually(lambda: is_idle(observer), 5)

@@ -121,7 +121,9 @@ def test_the_limit_is_an_error_that_names_the_way_out(
     first, second, third = (flight_sql(server.url) for _ in range(3))
     first.query("SELECT 1")
     second.query("SELECT 1")
-    with pytest.raises(flight.FlightUnavailableError, match=r"SESSION_LIMIT_REACHED.* 2 .*max_sessions"):
+    with pytest.raises(
+        flight.FlightUnavailableError, match=r"SESSION_LIMIT_REACHED.* 2 .*max_sessions"
+    ):
         third.query("SELECT 1")
     first.close_session()
     assert third.query("SELECT 1").num_rows == 1
@@ -154,9 +156,7 @@ def test_idle_sessions_end_and_running_ones_do_not(
     slow = "SELECT count(*) AS n FROM range(300000000) r(x), t WHERE x % 3 = i"
     assert busy.query(slow)["n"].to_pylist() == [100000000]
     eventually(lambda: observer.status()["sessions"]["closed"].get("idle", 0) >= 1)
-    resumed = flight_sql(
-        server.url, x_swanlake_session_id="idle", x_swanlake_session_resume="1"
-    )
+    resumed = flight_sql(server.url, x_swanlake_session_id="idle", x_swanlake_session_resume="1")
     with pytest.raises(pa.ArrowKeyError, match="SESSION_LOST"):
         resumed.query("SELECT 1")
 
@@ -259,3 +259,13 @@ def test_python_variables_of_the_server_are_not_tables(flight_sql: Open) -> None
     for name in ("session", "run", "self", "batch", "settings"):
         with pytest.raises(pa.ArrowKeyError, match="does not exist"):
             flight_sql().query(f"SELECT * FROM {name}")
+
+
+def test_no_session_can_take_the_lake_from_the_others(flight_sql: Open) -> None:
+    connection = flight_sql()
+    connection.query("USE memory")
+    for sql in ("DETACH swanlake", 'DETACH "SwanLake"', "ATTACH OR REPLACE ':memory:' AS swanlake"):
+        with pytest.raises(flight.FlightUnauthorizedError, match="CATALOG_IN_USE"):
+            connection.query(sql)
+    connection.query("ATTACH ':memory:' AS passing; DETACH passing")
+    assert flight_sql().query("SHOW TABLES") is not None

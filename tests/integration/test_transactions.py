@@ -161,5 +161,7 @@ def test_concurrent_autocommit_writers_all_succeed(flight_sql: Open) -> None:
 
     with ThreadPoolExecutor(writers) as pool:
         list(pool.map(write, range(writers)))
-    found = flight_sql().query("SELECT count(*) AS n, count(DISTINCT (writer, i)) AS d FROM tx_writers")
+    found = flight_sql().query(
+        "SELECT count(*) AS n, count(DISTINCT (writer, i)) AS d FROM tx_writers"
+    )
     assert found.to_pylist() == [{"n": writers * each, "d": writers * each}]

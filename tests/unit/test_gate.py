@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 
 import pytest
 
@@ -15,6 +16,10 @@ def nothing() -> None:
     pass
 
 
+def has_length(gate: CommitGate, length: int) -> bool:
+    return len(gate.waiting) == length
+
+
 class Waiter(threading.Thread):
     """Takes the gate, notes its name, and holds the gate until told to go on."""
 
@@ -23,13 +28,13 @@ class Waiter(threading.Thread):
         self._gate = gate
         self._label = name
         self._order = order
-        self.asked = threading.Event()
+        self.entered = threading.Event()
         self.may_leave = threading.Event()
 
     def run(self) -> None:
-        self.asked.set()
         with self._gate.turn(nothing):
             self._order.append(self._label)
+            self.entered.set()
             self.may_leave.wait(10)
 
 
@@ -39,9 +44,9 @@ def test_waiters_enter_in_the_order_of_arrival() -> None:
     waiters = [Waiter(gate, str(number), order) for number in range(5)]
     for number, waiter in enumerate(waiters):
         waiter.start()
-        eventually(lambda number=number: len(gate.waiting) == number + 1)
-    for number, waiter in enumerate(waiters):
-        eventually(lambda number=number: len(order) == number + 1)
+        eventually(partial(has_length, gate, number + 1))
+    for waiter in waiters:
+        eventually(waiter.entered.is_set)
         waiter.may_leave.set()
     for waiter in waiters:
         waiter.join()

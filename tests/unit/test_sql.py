@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from swanlake.sql.hints import parameter_hints
 from swanlake.sql.quoting import identifier, literal, qualified
 from swanlake.sql.statement import Kind, Statement, parse
-from swanlake.sql.tokens import substitute_parameters, tokenize
+from swanlake.sql.tokens import find_parameters, substitute_parameters, tokenize
 
 CONNECTION = duckdb.connect()
 
@@ -109,7 +110,8 @@ def test_parameters_are_replaced_and_nothing_else(sql: str, replaced: str) -> No
         ("INSERT INTO t VALUES (?, now())", "INSERT INTO t SELECT b.c1, now()\nFROM b "),
         (
             "INSERT INTO t (x, y) VALUES (lower(?), $$)$$ || ?) ON CONFLICT DO NOTHING",
-            "INSERT INTO t (x, y) SELECT lower(b.c1), $$)$$ || b.c2\nFROM b  ON CONFLICT DO NOTHING",
+            "INSERT INTO t (x, y) SELECT lower(b.c1), $$)$$ || b.c2\nFROM b "
+            " ON CONFLICT DO NOTHING",
         ),
         ("INSERT INTO t VALUES (?), (?)", None),
         ("INSERT INTO t VALUES (?, DEFAULT)", None),
@@ -142,7 +144,7 @@ def test_any_text_is_parsed_or_refused(sql: str) -> None:
 
 WORDS = st.sampled_from(
     "SELECT INSERT INTO t VALUES ( ) , ; ? $1 $x 'a' \"b\" FROM WITH RETURNING * 1 + -- \n /* */ "
-    "UPDATE SET = DELETE CREATE TEMP TABLE AS BEGIN COMMIT EXPLAIN ANALYZE DEFAULT é $$ MERGE".split()
+    "UPDATE SET = DELETE CREATE TEMP TABLE AS BEGIN COMMIT EXPLAIN ANALYZE DEFAULT é MERGE".split()
 )
 
 
@@ -157,9 +159,8 @@ def test_any_jumble_of_words_is_classified_or_refused(sql: str) -> None:
         assert (kind is Kind.QUERY) or not statement.text.lstrip().upper().startswith("SELECT")
         statement.probe()
         statement.over_rows("b", str)
-        names: set[str] = set()
-        statement.with_parameters(lambda name: names.add(name) or "1")
-        assert names == set(statement.parameters)
+        found = {parameter.name for parameter in find_parameters(statement.text)}
+        assert found == set(statement.parameters)
 
 
 @given(st.text(alphabet=st.characters(exclude_characters="\0", codec="utf-8"), min_size=1))
@@ -176,3 +177,27 @@ def test_qualified_names_leave_out_what_is_missing() -> None:
 def test_tokens_know_their_depth() -> None:
     depths = [(token.text, token.depth) for token in tokenize("a(b[c])")]
     assert depths == [("a", 0), ("(", 0), ("b", 1), ("[", 1), ("c", 2), ("]", 1), (")", 0)]
+
+
+@pytest.mark.parametrize(
+    ("sql", "by_place", "by_name"),
+    [
+        ("INSERT INTO t VALUES (?, lower(?), ?)", {"1": 0, "3": 2}, {}),
+        ("INSERT INTO t VALUES (?), (?)", {"1": 0, "2": 0}, {}),
+        ("INSERT INTO t VALUES ($x, now(), $y) ON CONFLICT DO NOTHING", {"x": 0, "y": 2}, {}),
+        ("UPDATE t SET a = ?, b = b + ? WHERE c >= ?", {}, {"1": "a", "3": "c"}),
+        ("SELECT 1 FROM t WHERE t.i = ? AND ? < j AND s LIKE ?", {}, {"1": "i", "3": "s"}),
+        ("SELECT ?, 'x' = ?", {}, {}),
+    ],
+)
+def test_parameters_know_their_columns(
+    sql: str, by_place: dict[str, int], by_name: dict[str, str]
+) -> None:
+    hints = parameter_hints(one(sql))
+    assert (hints.by_place, hints.by_name) == (by_place, by_name)
+
+
+def test_an_insert_knows_the_columns_it_lists() -> None:
+    hints = parameter_hints(one('INSERT INTO s.t (a, "b c") VALUES (?, ?)'))
+    assert hints.inserted == ["a", '"b c"']
+    assert parameter_hints(one("INSERT INTO t VALUES (?)")).inserted is None

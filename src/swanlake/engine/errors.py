@@ -8,8 +8,9 @@ import duckdb
 
 from swanlake.errors import Code, QueryCancelled, QueryError, SwanLakeError, TransactionAborted
 
-#: Everything an execution or a fetch can raise: DuckDB's own errors, and what its Arrow stream makes
-#: of them on the way through pyarrow (ArrowException is a plain Exception, an I/O one an OSError).
+#: Everything an execution or a fetch can raise: DuckDB's own errors, and what its Arrow stream
+#: makes of them on the way through pyarrow (ArrowException is a plain Exception, an I/O one an
+#: OSError).
 ENGINE_ERRORS: tuple[type[Exception], ...] = (duckdb.Error, OSError, ValueError, RuntimeError)
 
 _PREFIX = re.compile(r"^([A-Za-z][A-Za-z ]*?) ?(?:Error|Exception):")

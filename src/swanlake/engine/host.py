@@ -1,7 +1,7 @@
 """Where sessions get their connections: one shared instance, or one each from a warm pool.
 
-An instance that a fatal error has invalidated is replaced here. Nothing but the statements that were
-running on it fails; sessions find out when they next ask for a connection.
+An instance that a fatal error has invalidated is replaced here. Nothing but the statements that
+were running on it fails; sessions find out when they next ask for a connection.
 """
 
 from __future__ import annotations
@@ -130,8 +130,8 @@ class InstanceHost(EngineHost):
 def _abandon(connection: duckdb.DuckDBPyConnection) -> None:
     """Keeps a connection of a broken instance for ever.
 
-    Closing it, or letting it be collected, would roll its transaction back; DuckDB refuses that on an
-    invalid instance by throwing from a destructor, which ends the process.
+    Closing it, or letting it be collected, would roll its transaction back; DuckDB refuses that on
+    an invalid instance by throwing from a destructor, which ends the process.
     """
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
 

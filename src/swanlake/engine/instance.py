@@ -74,8 +74,13 @@ class Engine:
         # UUID, HUGEINT and their like keep every bit on the way to Arrow; sessions.wire gives them
         # the form that stock clients read.
         connection.execute("SET arrow_lossless_conversion = true")
-        connection.execute(f"USE {identifier(self._spec.lake.catalog)}")
+        connection.execute(f"USE {identifier(self.catalog)}")
         return connection
+
+    @property
+    def catalog(self) -> str:
+        """The name under which the lake is attached."""
+        return self._spec.lake.catalog
 
     def is_valid(self) -> bool:
         """False once a fatal error has made DuckDB refuse all further work on this instance."""
@@ -103,8 +108,8 @@ class Engine:
         except duckdb.Error as failed:
             # DuckDB quotes the offending line, and the line may hold a secret: only say what kind.
             raise StartupError(
-                f"ducklake_init_sql failed with a {type(failed).__name__}; run it in a DuckDB shell "
-                "to see the statement (it is not shown here because it may hold secrets)."
+                f"ducklake_init_sql failed with a {type(failed).__name__}; run it in a DuckDB "
+                "shell to see the statement (it is not shown here because it may hold secrets)."
             ) from None
 
 

@@ -1,7 +1,7 @@
 """One writer at a time, in the order of arrival.
 
-DuckLake's stock commit path answers contention with collisions and back-off. Letting the writers of a
-process commit one after the other is faster and fails nobody.
+DuckLake's stock commit path answers contention with collisions and back-off. Letting the writers
+of a process commit one after the other is faster and fails nobody.
 """
 
 from __future__ import annotations

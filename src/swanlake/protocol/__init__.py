@@ -1,7 +1,8 @@
 """Flight SQL as SwanLake speaks it: the messages, and how they travel.
 
-Commands, tickets and the actions of Flight SQL travel inside a ``google.protobuf.Any``; the actions of
-Flight proper (sessions, CancelFlightInfo) travel bare. Shared by the server and the client.
+Commands, tickets and the actions of Flight SQL travel inside a ``google.protobuf.Any``; the
+actions of Flight proper (sessions, CancelFlightInfo) travel bare. Shared by the server and the
+client.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ class Headers:
 class Actions:
     """The actions of SwanLake's own, beside those of the specification."""
 
-    #: Stops a statement by its query id: ActionCancelByQueryIdRequest in, ActionCancelQueryResult out.
+    #: Stops a statement by its query id: ActionCancelByQueryIdRequest in, ActionCancelQueryResult
+    #: out.
     CANCEL_BY_QUERY_ID = "swanlake.CancelByQueryId"
     #: What the server says of itself, as JSON; needs no session and makes none.
     STATUS = "swanlake.Status"

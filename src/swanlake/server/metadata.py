@@ -1,4 +1,4 @@
-"""The metadata commands: catalogs, schemas, tables, keys. Each is one query over DuckDB's catalog."""
+"""The metadata commands: catalogs, schemas, tables, keys. Each is one query."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ FOREIGN_KEYS = pa.schema(
 )
 _NO_ACTION = 3  # DuckDB has no other rule
 
-# DuckLake keeps its own tables in hidden catalogs, and the session lends a name to bound parameters.
+# DuckLake keeps its own tables in hidden catalogs, and the session lends a name to bound
+# parameters.
 _VISIBLE_CATALOG = "NOT internal AND NOT starts_with(database_name, '__ducklake_metadata')"
 _RELATIONS = f"""
     SELECT database_name, schema_name, table_name,
@@ -104,7 +105,8 @@ def db_schemas(session: Session, run: Run, command: messages.CommandGetDbSchemas
     # duckdb_schemas() calls the main schema of a plain database internal, though users fill it.
     sql = f"""
         SELECT database_name, schema_name FROM duckdb_schemas()
-        WHERE database_name IN (SELECT database_name FROM duckdb_databases() WHERE {_VISIBLE_CATALOG})
+        WHERE database_name IN
+              (SELECT database_name FROM duckdb_databases() WHERE {_VISIBLE_CATALOG})
           AND schema_name NOT IN ('information_schema', 'pg_catalog') AND {where} ORDER BY 1, 2
     """
     return _as(DB_SCHEMAS, session.query(run, sql, where.parameters))
@@ -180,7 +182,8 @@ def primary_keys(session: Session, run: Run, command: messages.CommandGetPrimary
     sql = f"""
         SELECT database_name, schema_name, table_name, unnest(constraint_column_names),
                constraint_name, unnest(range(1, len(constraint_column_names) + 1))::INTEGER
-        FROM duckdb_constraints() WHERE constraint_type = 'PRIMARY KEY' AND {where} ORDER BY 1, 2, 3, 6
+        FROM duckdb_constraints() WHERE constraint_type = 'PRIMARY KEY' AND {where}
+        ORDER BY 1, 2, 3, 6
     """
     return _as(PRIMARY_KEYS, session.query(run, sql, where.parameters))
 
@@ -216,7 +219,8 @@ def _foreign_keys(session: Session, run: Run, where: _Filter, order: str) -> Any
     # A foreign key of DuckDB points into its own catalog and schema.
     sql = f"""
         WITH keys AS (
-            SELECT database_name AS pk_catalog, schema_name AS pk_schema, referenced_table AS pk_table,
+            SELECT database_name AS pk_catalog, schema_name AS pk_schema,
+                   referenced_table AS pk_table,
                    unnest(referenced_column_names) AS pk_column,
                    database_name AS fk_catalog, schema_name AS fk_schema, table_name AS fk_table,
                    unnest(constraint_column_names) AS fk_column,

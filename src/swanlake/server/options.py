@@ -13,6 +13,7 @@ _Error = messages.SetSessionOptionsResult.Error
 _INVALID_NAME = _Error(value=messages.SetSessionOptionsResult.INVALID_NAME)
 _INVALID_VALUE = _Error(value=messages.SetSessionOptionsResult.INVALID_VALUE)
 
+_PLACE: tuple[str, ...] = ("catalog", "schema")
 _TIMEOUT = "query_timeout_seconds"
 OptionValue = str | bool | int | float | list[str] | None
 
@@ -23,7 +24,7 @@ def set_options(
     """Sets what can be set; the answer names what cannot."""
     wanted = {name: _value(option) for name, option in request.session_options.items()}
     errors: dict[str, messages.SetSessionOptionsResult.Error] = {}
-    place: dict[str, OptionValue] = {name: wanted.pop(name) for name in ("catalog", "schema") if name in wanted}
+    place = {name: wanted.pop(name) for name in _PLACE if name in wanted}
     if place and not _use(session, run, place):
         errors |= dict.fromkeys(place, _INVALID_VALUE)
     for name, value in wanted.items():

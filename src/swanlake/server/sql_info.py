@@ -26,20 +26,27 @@ SQL_INFO = pa.schema(
 )
 
 _UNLIMITED = 0
-_KEYWORDS = ["ANTI", "ASOF", "ATTACH", "COLUMNS", "DETACH", "EXCLUDE", "LAMBDA", "MACRO", "PIVOT",
-             "POSITIONAL", "PRAGMA", "QUALIFY", "REPLACE", "SEMI", "SUMMARIZE", "UNPIVOT"]  # fmt: skip
-_NUMERIC = ["abs", "acos", "asin", "atan", "atan2", "cbrt", "ceil", "cos", "cot", "degrees", "exp",
-            "floor", "ln", "log", "log10", "log2", "mod", "pi", "pow", "power", "radians", "random",
-            "round", "sign", "sin", "sqrt", "tan", "trunc"]  # fmt: skip
-_TEXT = ["ascii", "chr", "concat", "concat_ws", "contains", "format", "left", "length", "lower", "lpad",
-         "ltrim", "regexp_extract", "regexp_matches", "regexp_replace", "repeat", "replace", "reverse",
-         "right", "rpad", "rtrim", "split", "starts_with", "strlen", "strpos", "substring", "translate",
-         "trim", "upper"]  # fmt: skip
-_SYSTEM = ["coalesce", "current_catalog", "current_database", "current_schema", "ifnull", "nullif",
-           "typeof", "version"]  # fmt: skip
-_DATETIME = ["age", "current_date", "current_timestamp", "date_add", "date_diff", "date_part",
-             "date_sub", "date_trunc", "dayname", "epoch", "extract", "last_day", "make_date",
-             "make_timestamp", "monthname", "now", "strftime", "strptime", "time_bucket"]  # fmt: skip
+_KEYWORDS = """
+    ANTI ASOF ATTACH COLUMNS DETACH EXCLUDE LAMBDA MACRO PIVOT POSITIONAL PRAGMA QUALIFY
+    REPLACE SEMI SUMMARIZE UNPIVOT
+""".split()
+_NUMERIC = """
+    abs acos asin atan atan2 cbrt ceil cos cot degrees exp floor ln log log10 log2 mod pi
+    pow power radians random round sign sin sqrt tan trunc
+""".split()
+_TEXT = """
+    ascii chr concat concat_ws contains format left length lower lpad ltrim regexp_extract
+    regexp_matches regexp_replace repeat replace reverse right rpad rtrim split starts_with
+    strlen strpos substring translate trim upper
+""".split()
+_SYSTEM = """
+    coalesce current_catalog current_database current_schema ifnull nullif typeof version
+""".split()
+_DATETIME = """
+    age current_date current_timestamp date_add date_diff date_part date_sub date_trunc
+    dayname epoch extract last_day make_date make_timestamp monthname now strftime strptime
+    time_bucket
+""".split()
 #: DuckDB casts between all of them, by way of text where there is no shorter one.
 _CONVERSIONS = [(source, list(range(20))) for source in range(20)]
 

@@ -1,10 +1,10 @@
 """Errors on their way to a client: the right gRPC code, one sentence, never a traceback.
 
-pyarrow sends its own Flight errors clean. The other codes it derives from builtin exceptions, and there
-it appends Python's traceback, file names and all, to the message. It gets that text from
-``traceback.format_exception``, and falls back to the bare name of the exception's class when that fails.
-So ours make it fail: they are raised at the very edge of the server and are never formatted by anyone
-else. The class names are what a client sees at the end of the message.
+pyarrow sends its own Flight errors clean. The other codes it derives from builtin exceptions, and
+there it appends Python's traceback, file names and all, to the message. It gets that text from
+``traceback.format_exception``, and falls back to the bare name of the exception's class when that
+fails. So ours make it fail: they are raised at the very edge of the server and are never formatted
+by anyone else. The class names are what a client sees at the end of the message.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ class SessionRegistry:
         return True
 
     def sweep(self) -> int:
-        """Closes sessions that are idle for too long or whose client has hung up, and old results."""
+        """Closes sessions idle for too long or without their client, and drops old results."""
         self._drop_old_results()
         peers = self._connected_peers()
         with self._lock:
@@ -186,8 +186,8 @@ class SessionRegistry:
                     return place
                 if resume:
                     raise SessionLost(
-                        f"The session {key.id} does not exist here: the server restarted, or closed "
-                        "it when it was idle. Open a new one."
+                        f"The session {key.id} does not exist here: the server restarted, or "
+                        "closed it when it was idle. Open a new one."
                     )
                 if len(self._places) < self._settings.max_sessions:
                     return self._places.setdefault(key, _Place())

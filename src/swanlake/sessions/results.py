@@ -84,7 +84,7 @@ class ResultStream:
             return self._fetch()
 
     def settle(self, check: Callable[[], None]) -> None:
-        """Buffers what DuckDB still holds. ``check`` raises when the waiting statement is cancelled."""
+        """Buffers what DuckDB still holds; ``check`` raises when nobody waits for that any more."""
         while not self._lock.acquire(timeout=_LOCK_POLL):
             check()
         try:
@@ -107,7 +107,7 @@ class ResultStream:
             self._lock.release()
 
     def drain(self) -> None:
-        """Buffers the whole result now, in the thread that executed it, and raises what it raises."""
+        """Buffers the whole result now, and raises what it raises."""
         with self._lock:
             while self._reader is not None:
                 batch = self._fetch()
@@ -130,8 +130,8 @@ class ResultStream:
     def _read_ahead(self, batch_rows: int) -> int | None:
         """Reads the first batch, so that a statement that fails at once fails in its execution.
 
-        Returns the number of rows where that was all: DuckDB fills its batches, so a short one is the
-        last, and asking once more ends the statement.
+        Returns the number of rows where that was all: DuckDB fills its batches, so a short one is
+        the last, and asking once more ends the statement.
         """
         rows = 0
         while self._reader is not None:

@@ -19,8 +19,8 @@ WATCH_INTERVAL = 0.05
 class Run:
     """One statement from its arrival to the last row of its result.
 
-    It is *engaged* while DuckDB works for it, and has a *call* while a client waits for it; both end
-    and begin again as a result is fetched batch by batch.
+    It is *engaged* while DuckDB works for it, and has a *call* while a client waits for it; both
+    end and begin again as a result is fetched batch by batch.
     """
 
     def __init__(
@@ -46,7 +46,8 @@ class Run:
     def call(self, client_is_gone: Callable[[], bool] | None) -> Iterator[None]:
         """The time in which a client waits for this statement.
 
-        The probe belongs to the call and must not be used after it, so it is dropped under the lock.
+        The probe belongs to the call and must not be used after it, so it is dropped under the
+        lock.
         """
         with self._lock:
             self._client_is_gone = client_is_gone
@@ -84,7 +85,7 @@ class Run:
             return self._interrupt()
 
     def check(self) -> None:
-        """Raises if the statement was cancelled, ran out of time, or nobody waits for it any more."""
+        """Raises if the statement was cancelled, ran out of time, or nobody waits for it."""
         with self._lock:
             self._look()
             if self._stop is not None:

@@ -16,7 +16,15 @@ import pyarrow as pa
 
 from swanlake.engine.errors import ENGINE_ERRORS, translate
 from swanlake.engine.host import EngineHost, Lease
-from swanlake.errors import InvalidRequest, NotFound, QueryCancelled, SessionLost, SwanLakeError
+from swanlake.errors import (
+    Code,
+    InvalidRequest,
+    NotFound,
+    QueryCancelled,
+    QueryError,
+    SessionLost,
+    SwanLakeError,
+)
 from swanlake.lake.gate import CommitGate
 from swanlake.sessions import binding
 from swanlake.sessions.describe import describe
@@ -169,7 +177,7 @@ class Session:
         with self._turn(run):
             if self.transaction.open:
                 raise InvalidRequest(
-                    "This session already has an open transaction; commit it or roll it back first.",
+                    "This session already has an open transaction; commit or roll back first.",
                     identifier="TRANSACTION_ACTIVE",
                 )
             self._run_all(run, self._parse("BEGIN TRANSACTION"))
@@ -284,6 +292,13 @@ class Session:
     ) -> Outcome:
         """The only place where a client's statement meets DuckDB."""
         self.transaction.admit(statement)
+        if statement.removes_catalog(self._lease.engine.catalog):
+            raise QueryError(
+                f"The catalog {self._lease.engine.catalog} is shared by all sessions and stays "
+                "attached.",
+                identifier="CATALOG_IN_USE",
+                code=Code.PERMISSION_DENIED,
+            )
         with self._commit_turn(run, statement):
             try:
                 with run.engaged(self._connection):
@@ -343,7 +358,7 @@ class Session:
     def _run_bulk(
         self, run: Run, statements: list[Statement], batches: Any, schema: Any
     ) -> Outcome:
-        """A change for any number of rows, as one transaction: one INSERT where that is the same."""
+        """A change for any number of rows, as one transaction; one INSERT if that is the same."""
         last = statements[-1]
         with self._atomic(run):
             for statement in statements[:-1]:

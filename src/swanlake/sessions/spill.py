@@ -64,7 +64,7 @@ class _SpillFile:
     """An Arrow stream in a temporary file that has no name: written to the end, then read."""
 
     def __init__(self, schema: Any, directory: Path) -> None:
-        self._file = tempfile.TemporaryFile(dir=directory, prefix="result-")
+        self._file = tempfile.TemporaryFile(dir=directory, prefix="result-")  # noqa: SIM115
         self._writer = pa.ipc.new_stream(self._file, schema)
         self._reader: Any = None
 

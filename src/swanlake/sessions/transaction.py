@@ -26,7 +26,8 @@ class TransactionState:
         """
         if self.aborted and statement.kind is not Kind.ROLLBACK:
             raise TransactionAborted(
-                "A statement failed in this transaction, so it can no longer be used; ROLLBACK ends it."
+                "A statement failed in this transaction, so it can no longer be used; "
+                "ROLLBACK ends it."
             )
 
     def check_handle(self, handle: bytes) -> None:

@@ -9,7 +9,7 @@ def identifier(name: str) -> str:
 
 
 def qualified(*parts: str | None) -> str:
-    """A dotted name of the parts that are given: ``qualified("lake", None, "t")`` is ``"lake"."t"``."""
+    """A dotted name of the parts there are: ``qualified("a", None, "t")`` is ``"a"."t"``."""
     return ".".join(identifier(part) for part in parts if part)
 
 

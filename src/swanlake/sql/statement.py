@@ -125,9 +125,17 @@ class Statement:
             token.is_word("temp", "temporary") for token in self.tokens[1:6]
         )
 
+    def removes_catalog(self, name: str) -> bool:
+        """True for DETACH of that catalog, and for an ATTACH that would take its place."""
+        if self.type not in (StatementType.ATTACH, StatementType.DETACH):
+            return False
+        named = any(token.text.strip('"').lower() == name.lower() for token in self.tokens[1:])
+        replaces = any(token.is_word("replace") for token in self.tokens[1:3])
+        return named and (replaces or self.type == StatementType.DETACH)
+
     @property
     def leaves_state(self) -> bool:
-        """True if the connection afterwards holds something that cannot be rebuilt from its text."""
+        """True if the connection then holds something that cannot be rebuilt from its text."""
         return self.creates_temporary or self.type in (
             StatementType.PREPARE,
             StatementType.CREATE_FUNC,
@@ -147,14 +155,15 @@ class Statement:
         """A query with the same columns as this statement and no rows, or None if there is none."""
         if self.type in (StatementType.SELECT, StatementType.RELATION):
             return f"SELECT * FROM ({_without_semicolon(self.text)}\n) LIMIT 0"
-        if self._returning is None or (target := self._target()) is None:
+        if self._returning is None or self.target is None:
             return None
         clause = self.text.encode()[self.tokens[self._returning].end :].decode()
-        return f"SELECT {_without_semicolon(clause)}\nFROM {target} LIMIT 0"
+        return f"SELECT {_without_semicolon(clause)}\nFROM {self.target} LIMIT 0"
 
-    def _target(self) -> str | None:
+    @cached_property
+    def target(self) -> str | None:
         """The table an INSERT, UPDATE or DELETE names, as it is written."""
-        if self.type == StatementType.MERGE_INTO:
+        if self.type not in (StatementType.INSERT, StatementType.UPDATE, StatementType.DELETE):
             return None
         tokens = iter(self.tokens)
         for token in tokens:

@@ -1,4 +1,4 @@
-"""SQL text as DuckDB's own lexer sees it: no grammar of ours, no regular expression over raw SQL."""
+"""SQL text as DuckDB's own lexer sees it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ _PARAMETER = re.compile(rb"\$(\w+)|\?(\d*)")
 
 @dataclass(frozen=True)
 class Token:
-    """One token: where it starts (in UTF-8 bytes), its text, and how deep in parentheses it stands."""
+    """One token: its first UTF-8 byte, its text, and how deep in parentheses it stands."""
 
     start: int
     text: str
     depth: int
     is_keyword: bool
     is_operator: bool
+    #: True for what may be the name of a column: not a constant, an operator or a keyword.
+    is_name: bool
 
     @property
     def end(self) -> int:
@@ -56,20 +58,36 @@ def _tokens(text: bytes) -> Iterator[Token]:
         token = text[start:end].decode(errors="replace").rstrip()
         if is_operator and token in (")", "]", "}"):
             depth -= 1
-        yield Token(start, token, depth, kind == duckdb.token_type.keyword, is_operator)
+        yield Token(
+            start,
+            token,
+            depth,
+            is_keyword=kind == duckdb.token_type.keyword,
+            is_operator=is_operator,
+            is_name=kind == duckdb.token_type.identifier,
+        )
         if is_operator and token in ("(", "[", "{"):
             depth += 1
 
 
-def substitute_parameters(sql: str, replacement: Callable[[str], str]) -> str:
-    """Replaces every parameter (``?``, ``$2``, ``$name``) by what ``replacement`` gives for its name.
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter where it stands: its name, its bytes, and its place among the tokens."""
+
+    name: str
+    start: int
+    end: int
+    position: int
+
+
+def find_parameters(sql: str) -> Iterator[Parameter]:
+    """Every parameter of the text in order: ``?``, ``$2``, ``$name``.
 
     Question marks are named by position, as DuckDB does: the first is ``1``.
     """
     text = sql.encode()
-    pieces: list[bytes] = []
     done = positional = 0
-    for token in _tokens(text):
+    for position, token in enumerate(_tokens(text)):
         if not token.is_operator or token.start < done or token.text not in ("?", "$"):
             continue
         found = _PARAMETER.match(text, token.start)
@@ -79,6 +97,16 @@ def substitute_parameters(sql: str, replacement: Callable[[str], str]) -> str:
         if not name:
             positional += 1
             name = str(positional)
-        pieces += [text[done : token.start], replacement(name).encode()]
         done = found.end()
+        yield Parameter(name, token.start, done, position)
+
+
+def substitute_parameters(sql: str, replacement: Callable[[str], str]) -> str:
+    """The text with every parameter replaced by what ``replacement`` gives for its name."""
+    text = sql.encode()
+    pieces: list[bytes] = []
+    done = 0
+    for parameter in find_parameters(sql):
+        pieces += [text[done : parameter.start], replacement(parameter.name).encode()]
+        done = parameter.end
     return b"".join([*pieces, text[done:]]).decode()
