@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import adbc_driver_flightsql.dbapi as adbc
-import psutil  # type: ignore[import-untyped]
+import psutil
 import pyarrow.flight as flight
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -31,7 +31,7 @@ from tests.server_process import ServerProcess
 
 MEGABYTE = 1 << 20
 POINT_ROWS = 1_000_000
-COLUMNS = "range AS id, range * 0.5 AS value, 'name-' || range AS name"
+COLUMNS = "range AS id, range * 0.5::DOUBLE AS value, 'name-' || range AS name"
 
 
 @dataclass(frozen=True)

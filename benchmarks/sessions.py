@@ -14,13 +14,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import adbc_driver_flightsql.dbapi as adbc
-import psutil  # type: ignore[import-untyped]
+import duckdb
+import psutil
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks._measure import Answer, at_most, p50, p99, print_table
 from swanlake.client.driver import Connection
 from swanlake.config import Settings
+from swanlake.engine.extensions import load_extensions
 from swanlake.engine.instance import Engine, EngineSpec
 from tests.server_process import ServerProcess
 
@@ -53,6 +55,14 @@ def opening(folder: Path, rounds: int) -> None:
             engine.connect().execute("SELECT 1").fetchall()
             return engine.close
 
+        def fresh_unchecked_instance() -> Close:
+            connection = duckdb.connect(config={"allow_unsigned_extensions": True})
+            load_extensions(connection)
+            spec.lake.attach(connection)
+            connection.execute(f"USE {spec.lake.catalog}")
+            connection.execute("SELECT 1").fetchall()
+            return connection.close
+
         def shared_engine() -> Close:
             connection = shared.connect()
             connection.execute("SELECT 1").fetchall()
@@ -79,9 +89,10 @@ def opening(folder: Path, rounds: int) -> None:
                 cursor.fetch_arrow_table()
             return connection.close  # type: ignore[no-any-return]
 
-        baseline, engine_only, same_channel, known, own_channel, stock = timed_in_turns(
+        baseline, unchecked, engine_only, same_channel, known, own_channel, stock = timed_in_turns(
             (
                 fresh_instance,
+                fresh_unchecked_instance,
                 shared_engine,
                 new_session_id,
                 known_session_id,
@@ -102,6 +113,8 @@ def opening(folder: Path, rounds: int) -> None:
                 ("SELECT 1 alone, our driver, known session", known, None),
             )
         ]
+        unchecked_open = f"our driver, known channel, over unchecked extensions, {name}"
+        answers.append(Answer(unchecked_open, at(unchecked), at(same_channel), "ms"))
     print_table(
         f"session open; baseline: fresh DuckDB instance with ATTACH ({rounds} rounds)", answers
     )

@@ -89,7 +89,7 @@ class InstanceHost(EngineHost):
         super().__init__(spec)
         self._warm_instances = warm_instances
         # The first is built at once: it says at the start what would fail at the first session.
-        self._warm = deque([Engine(spec)])
+        self._warm = deque([self._build()])
         self._wanted = threading.Event()
         self._closed = False
         self._filler = threading.Thread(target=self._fill, name="swanlake-warm", daemon=True)
@@ -98,11 +98,11 @@ class InstanceHost(EngineHost):
 
     def lease(self) -> Lease:
         try:
-            engine = self._warm.popleft()
+            return self._warm.popleft()
         except IndexError:
-            engine = Engine(self._spec)
-        self._wanted.set()
-        return Lease(engine, engine.connect())
+            return self._build()
+        finally:
+            self._wanted.set()
 
     def release(self, lease: Lease) -> None:
         super().release(lease)
@@ -113,7 +113,7 @@ class InstanceHost(EngineHost):
         self._wanted.set()
         self._filler.join(timeout=10)
         while self._warm:
-            self._warm.popleft().close()
+            self.release(self._warm.popleft())
 
     def _fill(self) -> None:
         while not self._closed:
@@ -121,10 +121,15 @@ class InstanceHost(EngineHost):
             self._wanted.clear()
             while not self._closed and len(self._warm) < self._warm_instances:
                 try:
-                    self._warm.append(Engine(self._spec))
+                    self._warm.append(self._build())
                 except Exception:
                     log.warning("no warm instance could be built", exc_info=True)
                     break
+
+    def _build(self) -> Lease:
+        """An instance whose first connection, the slow one, is already made."""
+        engine = Engine(self._spec)
+        return Lease(engine, engine.connect())
 
 
 def _abandon(connection: duckdb.DuckDBPyConnection) -> None:

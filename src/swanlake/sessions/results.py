@@ -119,6 +119,8 @@ class ResultStream:
         with self._lock:
             while (batch := other.read()) is not None:
                 self._buffer.append(batch.cast(self.schema))
+                if self.total_rows is not None:
+                    self.total_rows += batch.num_rows
 
     def close(self) -> None:
         """Gives up the rest of the result; a fetch that is under way ends first."""

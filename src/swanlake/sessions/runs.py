@@ -60,8 +60,12 @@ class Run:
     @contextmanager
     def engaged(self, connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
         """The time in which DuckDB works for this statement and may be interrupted."""
-        self.check()
         with self._lock:
+            # Not the client's probe: gRPC takes a tenth of a millisecond to answer it, and the
+            # watchdog asks it for every statement that lasts.
+            self._look_at_the_clock()
+            if self._stop is not None:
+                raise self._stop
             self._connection = connection
         self._watchdog.add(self)
         try:
@@ -108,7 +112,13 @@ class Run:
             return
         if self._client_is_gone is not None and self._client_is_gone():
             self._stop = QueryCancelled("The client cancelled the statement or went away.")
-        elif self._timeout and time.monotonic() > self.started + self._timeout:
+        else:
+            self._look_at_the_clock()
+
+    def _look_at_the_clock(self) -> None:
+        if self._stop is not None or not self._timeout:
+            return
+        if time.monotonic() > self.started + self._timeout:
             self._stop = QueryTimeout(
                 f"The statement ran longer than its limit of {self._timeout:g} s and was stopped; "
                 "query_timeout_seconds sets the limit."
@@ -159,7 +169,6 @@ class Watchdog:
                     self._lock.wait()
                 if self._closed:
                     return
-                runs = list(self._runs)
-            for run in runs:
+            time.sleep(WATCH_INTERVAL)  # first: most statements are over by then
+            for run in self.running():
                 run.watch()
-            time.sleep(WATCH_INTERVAL)
