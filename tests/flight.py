@@ -21,21 +21,24 @@ class FlightSql:
         self.client = flight.FlightClient(url)
         self._headers = headers
 
-    def options(self, *, seconds: float = 60, **headers: str) -> Any:
-        named = {name.replace("_", "-"): value for name, value in (self._headers | headers).items()}
+    def options(self, headers: dict[str, str] | None = None, *, seconds: float = 60) -> Any:
+        named = {
+            name.replace("_", "-"): value
+            for name, value in (self._headers | (headers or {})).items()
+        }
         pairs = [(name.encode(), value.encode()) for name, value in named.items()]
         return flight.FlightCallOptions(timeout=seconds, headers=pairs)
 
     def info(self, command: Message, **headers: str) -> Any:
         descriptor = flight.FlightDescriptor.for_command(encode(command))
-        return self.client.get_flight_info(descriptor, self.options(**headers))
+        return self.client.get_flight_info(descriptor, self.options(headers))
 
     def execute(self, sql: str, transaction: bytes | None = None, **headers: str) -> Any:
         command = messages.CommandStatementQuery(query=sql, transaction_id=transaction)
         return self.info(command, **headers)
 
     def fetch(self, info: Any, **headers: str) -> Any:
-        return self.client.do_get(info.endpoints[0].ticket, self.options(**headers))
+        return self.client.do_get(info.endpoints[0].ticket, self.options(headers))
 
     def query(self, sql: str, transaction: bytes | None = None, **headers: str) -> Any:
         return self.fetch(self.execute(sql, transaction, **headers), **headers).read_all()

@@ -73,7 +73,7 @@ class Settings:
     ducklake_init_sql: str = _setting(
         "",
         "SQL run once when the engine starts, after the lake is attached: secrets, more ATTACHes, "
-        "macros.",
+        "SET GLOBAL.",
         secret=True,
     )
 

@@ -206,6 +206,18 @@ def test_cancel_query_stops_a_fetch_under_way(flight_sql: Open) -> None:
     assert "QUERY_CANCELLED" in str(reading.error)
 
 
+def test_cancel_reaches_a_result_between_two_batches(flight_sql: Open) -> None:
+    connection, other = flight_sql(), flight_sql()
+    info = connection.execute("SELECT x, 'some text ' || x AS s FROM range(20000000) r(x)")
+    reader = connection.fetch(info)
+    reader.read_chunk()
+    eventually(lambda: is_idle(other))  # the client does not read, so the server does not fetch
+    assert cancel_result(other, info) == messages.CancelFlightInfoResult.CANCEL_STATUS_CANCELLED
+    reading = Reading(reader)
+    reading.join()
+    assert "QUERY_CANCELLED" in str(reading.error)
+
+
 def test_cancel_by_query_id_while_it_executes(flight_sql: Open) -> None:
     query_id = str(uuid.uuid4())
     connection, other = flight_sql(x_swanlake_query_id=query_id), flight_sql()

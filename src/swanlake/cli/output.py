@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -20,6 +22,7 @@ from swanlake.sql.quoting import identifier
 
 FORMATS = ("table", "csv", "json", "arrow")
 _MAX_TABLE_ROWS = 1000
+_NEEDS_QUOTES = re.compile(r'[,"\r\n]|^$')
 #: What JSON can hold; values of all other types are written as text.
 _JSON_SCALARS = frozenset(
     {"boolean", "tinyint", "smallint", "integer", "bigint", "utinyint", "usmallint", "uinteger"}
@@ -66,30 +69,34 @@ def _csv(result: Result, quiet: bool) -> None:
     printer = _Printer()
     print(",".join(_csv_field(name) for name in result.schema.names))
     for batch in result.batches:
-        for row in printer.texts(batch):
-            print(",".join(_csv_field(text) for text in row))
+        lines = (",".join(map(_csv_field, row)) + "\n" for row in printer.texts(batch))
+        sys.stdout.write("".join(lines))
 
 
 def _csv_field(text: str | None) -> str:
     """As PostgreSQL writes it: NULL is nothing, the empty text is a pair of quotes."""
     if text is None:
         return ""
-    if text == "" or any(special in text for special in ',"\r\n'):
+    if _NEEDS_QUOTES.search(text):
         return '"' + text.replace('"', '""') + '"'
     return text
 
 
 def _json(result: Result, quiet: bool) -> None:
     printer = _Printer()
-    keys = [json.dumps(name, ensure_ascii=False) for name in _distinct(result.schema.names)]
-    separator = "["
+    keys = [_json_text(name) for name in _distinct(result.schema.names)]
+    before = "[\n"
     for batch in result.batches:
-        for row in printer.values(batch):
-            print(separator)
-            members = (f"{key}: {_json_text(value)}" for key, value in zip(keys, row, strict=True))
-            print("{" + ", ".join(members) + "}", end="")
-            separator = ","
-    print("[]" if separator == "[" else "\n]")
+        rows = [_json_object(keys, row) for row in printer.values(batch)]
+        if rows:
+            sys.stdout.write(before + ",\n".join(rows))
+            before = ",\n"
+    print("\n]" if before == ",\n" else "[]")
+
+
+def _json_object(keys: Iterable[str], values: Iterable[Any]) -> str:
+    members = (f"{key}: {_json_text(value)}" for key, value in zip(keys, values, strict=True))
+    return "{" + ", ".join(members) + "}"
 
 
 def _json_text(value: Any) -> str:
@@ -99,11 +106,7 @@ def _json_text(value: Any) -> str:
     if isinstance(value, float) and not math.isfinite(value):
         return {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'}[str(value)]
     if isinstance(value, dict):
-        members = (
-            f"{json.dumps(key, ensure_ascii=False)}: {_json_text(item)}"
-            for key, item in value.items()
-        )
-        return "{" + ", ".join(members) + "}"
+        return _json_object(map(_json_text, value), value.values())
     if isinstance(value, list):
         return "[" + ", ".join(map(_json_text, value)) + "]"
     return json.dumps(value, ensure_ascii=False)
@@ -131,23 +134,14 @@ def _count(rows: int) -> str:
     return f"{rows} row{'' if rows == 1 else 's'}"
 
 
-class _Stream:
-    """A batch as a bare Arrow stream: a pyarrow object would go through Arrow's scanner, which
-    warns on standard error that what comes from Flight is not aligned."""
-
-    def __init__(self, batch: Any) -> None:
-        self._batch = batch
-
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        return pa.Table.from_batches([self._batch]).__arrow_c_stream__(requested_schema)
-
-
 class _Printer:
     """An engine that knows how to write every value."""
 
     def __init__(self) -> None:
         import duckdb
 
+        # Buffers from the wire are not aligned; by default Arrow's scanner warns of each one.
+        os.environ["ACERO_ALIGNMENT_HANDLING"] = "reallocate"
         self._connection = duckdb.connect()
         self._connection.execute("SET TimeZone = 'UTC'")
 
@@ -165,7 +159,7 @@ class _Printer:
     def _cast(self, batch: Any, types: list[str] | None) -> Any:
         # Names of our own: those of a result may be anything, and the same twice.
         batch = batch.rename_columns([f"c{i}" for i in range(batch.num_columns)])
-        relation = self._connection.from_arrow(_Stream(batch))
+        relation = self._connection.from_arrow(batch)
         if types is None:
             return relation
         return relation.project(", ".join(f"c{i}::{kind}" for i, kind in enumerate(types)))

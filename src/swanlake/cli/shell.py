@@ -40,6 +40,7 @@ class Shell:
         self._connection = connection
         self._output = output
         self._quiet = quiet
+        self._interrupted = False
 
     def run_script(self, text: str) -> None:
         """Runs the statements of a text one after the other; stops at the first that fails."""
@@ -85,6 +86,7 @@ class Shell:
 
     def _run(self, statement: str) -> None:
         query_id = str(uuid.uuid4())
+        self._interrupted = False
         result = self._interruptible(
             query_id, lambda: self._connection.execute(statement, query_id=query_id)
         )
@@ -99,27 +101,34 @@ class Shell:
         self, query_id: str, batches: Generator[Any, None, None]
     ) -> Generator[Any, None, None]:
         while (batch := self._interruptible(query_id, lambda: next(batches, None))) is not None:
+            if self._interrupted:  # between two batches the server had nothing to stop
+                raise KeyboardInterrupt
             yield batch
 
     def _interruptible(self, query_id: str, work: Callable[[], T]) -> T:
         """Waits in a thread of its own, so that Ctrl-C can cancel instead of waiting."""
         outcome: list[T] = []
         failure: list[Exception] = []
+        done = threading.Event()
 
         def attempt() -> None:
             try:
                 outcome.append(work())
             except Exception as error:  # noqa: BLE001 - handed to the thread that waits
                 failure.append(error)
+            finally:
+                done.set()
 
-        worker = threading.Thread(target=attempt, daemon=True)
-        worker.start()
-        while worker.is_alive():
+        threading.Thread(target=attempt, daemon=True).start()
+        while not done.is_set():
             try:
-                worker.join(_INTERRUPT_POLL)
+                done.wait(_INTERRUPT_POLL)  # Thread.join forgets the thread when it is interrupted
             except KeyboardInterrupt:
+                self._interrupted = True
                 self._connection.cancel(query_id)
         if failure:
+            if self._interrupted and not isinstance(failure[0], ServerUnavailable):
+                raise KeyboardInterrupt from failure[0]
             raise failure[0]
         return outcome[0]
 

@@ -33,8 +33,8 @@ _IDENTIFIED = re.compile(r"([A-Z][A-Z0-9_]{2,}): (.*)", re.DOTALL)
 #: What pyarrow and gRPC put around a server's message, or around their own.
 _PREPENDED = re.compile(r"^Flight returned [a-z ]+ error, with message: ")
 _APPENDED = re.compile(
-    r"(?:\.? (?:gRPC client debug context|Client context): .*"
-    r"|\.? Detail: (?:Python exception: )?\w+)$",
+    r"(?:\.? Detail: (?:Python exception: )?\w+)?"
+    r"(?:\.? (?:gRPC client debug context|Client context): .*)?$",
     re.DOTALL,
 )
 
@@ -167,8 +167,9 @@ def _check_address(url: str, token: str | None, tls_root_certs: bytes | None) ->
         raise ConfigError("The token holds characters that no header can carry; it must be ASCII.")
     if tls_root_certs is not None:
         try:
-            ssl.create_default_context(cadata=tls_root_certs.decode("ascii"))
-        except (ssl.SSLError, UnicodeDecodeError):
+            text = tls_root_certs.decode("ascii", "ignore")  # bundles have comments in any script
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=text)
+        except (ssl.SSLError, ValueError):
             raise ConfigError("The certificates to trust are not PEM text.") from None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import duckdb
 
 from swanlake.config import Settings
 from swanlake.engine.extensions import load_extensions
-from swanlake.errors import StartupError
+from swanlake.errors import ConfigError, StartupError
 from swanlake.lake.location import LakeLocation
 from swanlake.sql.quoting import identifier
 
@@ -27,7 +27,7 @@ class EngineSpec:
 
     lake: LakeLocation
     temp_directory: Path
-    init_sql: str = ""
+    init_sql: str = field(default="", repr=False)
     memory_limit: str = ""
     threads: int = 0
 
@@ -130,4 +130,6 @@ def open_database(spec: EngineSpec) -> duckdb.DuckDBPyConnection:
     try:
         return duckdb.connect(":memory:", config=options)
     except duckdb.Error as refused:
-        raise StartupError(f"DuckDB refused its settings: {refused}") from None
+        raise ConfigError(
+            f"DuckDB refused duckdb_memory_limit or duckdb_threads: {refused}"
+        ) from None

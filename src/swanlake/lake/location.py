@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import duckdb
@@ -32,7 +32,7 @@ class LakeLocation:
     catalog: str
     sqlite_path: Path
     data_path: str
-    metabase_url: str = ""
+    metabase_url: str = field(default="", repr=False)
 
     def prepare(self) -> None:
         """Makes what must exist before the first ATTACH; raises CatalogUnreachable if it cannot."""

@@ -6,16 +6,17 @@ import json
 import logging
 import os
 import signal
+import ssl
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from swanlake._version import __version__
 from swanlake.config import Settings
-from swanlake.engine.host import open_host
+from swanlake.engine.host import EngineHost, open_host
 from swanlake.errors import AddressInUse, ConfigError, QueryCancelled, StartupError
 from swanlake.lake.gate import CommitGate
 from swanlake.server.auth import open_authenticator
@@ -27,9 +28,12 @@ from swanlake.sessions.session import SessionServices
 log = logging.getLogger("swanlake.server")
 
 _LOOPBACK = ("127.", "localhost", "::1", "[::1]")
-#: After the grace: time for interrupted statements to end, and for Flight to close its connections.
+#: Within the grace: time for clients to come for the results of statements that have ended.
+_FETCH_SECONDS = 5.0
+#: After the grace: time for interrupted statements to end, and for Flight to close connections.
 _INTERRUPT_SECONDS = 5.0
-_CLOSE_SECONDS = 5.0
+_CLOSE_SECONDS = 2.0
+_POLL_SECONDS = 0.05
 
 
 class Server:
@@ -39,7 +43,7 @@ class Server:
         tls = _tls_certificates(settings)
         authenticator = open_authenticator(settings)
         self._settings = settings
-        self._host = open_host(settings)
+        self._host = _open_host(settings)
         self.registry = SessionRegistry(
             settings,
             SessionServices(
@@ -71,36 +75,46 @@ class Server:
     def port(self) -> int:
         return int(self._service.port)
 
-    def drain(self, grace: float) -> None:
-        """Refuses new statements, waits for running ones, then interrupts what is left. Bounded."""
-        self._service.drain()
-        if self._wait_until_idle(grace):
-            return
-        running = self.registry.watchdog.running()
-        log.warning("interrupting %d statement(s) after %.0f s of grace", len(running), grace)
-        for run in running:
-            run.cancel(QueryCancelled("The server is shutting down."))
-        self._wait_until_idle(_INTERRUPT_SECONDS)
+    def stop(self, grace: float) -> None:
+        """Drains and closes; returns within bounds even if a client never reads its result.
 
-    def close(self) -> None:
-        """Ends everything; returns within bounds even if a client never reads its result."""
+        Within the grace running statements end and clients fetch what they gave. What still runs
+        then is interrupted.
+        """
+        deadline = time.monotonic() + grace
         self._service.drain()
-        self.registry.stop()
-        # shutdown() waits for every open stream without a deadline: it must not hold us.
+        self._wait_until_idle(deadline)
+        fetch_by = min(deadline, time.monotonic() + _FETCH_SECONDS)
+        self._wait_until(lambda: not self.registry.results_waiting, fetch_by)
+        # It waits for every open stream, and without a deadline: it must not hold us.
         closing = threading.Thread(
             target=self._service.shutdown, name="swanlake-close", daemon=True
         )
         closing.start()
+        closing.join(max(deadline - time.monotonic(), 0))
+        self._interrupt()
+        self.registry.stop()
         closing.join(_CLOSE_SECONDS)
         self._host.close()
 
-    def _wait_until_idle(self, seconds: float) -> bool:
-        deadline = time.monotonic() + seconds
-        while self.registry.watchdog.running():
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(0.05)
-        return True
+    def _interrupt(self) -> None:
+        running = self.registry.watchdog.running()
+        if not running:
+            return
+        log.warning("interrupting %d statement(s) at the end of the grace", len(running))
+        for run in running:
+            run.cancel(QueryCancelled("The server is shutting down."))
+        self._wait_until_idle(time.monotonic() + _INTERRUPT_SECONDS)
+
+    def _wait_until_idle(self, deadline: float) -> None:
+        self._wait_until(lambda: not self.registry.watchdog.running(), deadline)
+
+    def _wait_until(self, reached: Callable[[], bool], deadline: float) -> None:
+        looks = 0
+        # Two looks: a statement that has just ended may not yet have handed over its result.
+        while looks < 2 and time.monotonic() < deadline:
+            looks = looks + 1 if reached() else 0
+            time.sleep(_POLL_SECONDS)
 
 
 class _Signals:
@@ -108,19 +122,25 @@ class _Signals:
 
     def __init__(self) -> None:
         self._received = threading.Event()
+        # Python runs handlers in the main thread, and one that comes just before it blocks waits
+        # until it wakes: the byte that the interpreter writes at once is what counts.
+        self._arrivals, arrivals = os.pipe()
+        os.set_blocking(arrivals, False)
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._receive)
+            signal.signal(number, lambda number, frame: None)
+        signal.set_wakeup_fd(arrivals, warn_on_full_buffer=False)
+        threading.Thread(target=self._listen, name="swanlake-signals", daemon=True).start()
 
     def wait(self) -> None:
-        while not self._received.wait(3600):  # a wait without a timeout would not see signals
-            pass
+        """Returns when the first signal has come."""
+        self._received.wait()
 
-    def _receive(self, number: int, frame: FrameType | None) -> None:
-        if self._received.is_set():
-            log.warning("second signal: stopping now")
-            os._exit(1)
-        log.info("%s received: draining", signal.Signals(number).name)
+    def _listen(self) -> None:
+        log.info("%s received: draining", signal.Signals(os.read(self._arrivals, 1)[0]).name)
         self._received.set()
+        os.read(self._arrivals, 1)
+        log.warning("second signal: stopping now")
+        os._exit(1)
 
 
 def serve(settings: Settings, ready_file: Path | None, announce: Any) -> None:
@@ -137,9 +157,8 @@ def serve(settings: Settings, ready_file: Path | None, announce: Any) -> None:
         if ready_file is not None:
             with suppress(OSError):
                 ready_file.unlink()
-        _exit_hard_after(settings.shutdown_grace_seconds + _INTERRUPT_SECONDS + 2 * _CLOSE_SECONDS)
-        server.drain(settings.shutdown_grace_seconds)
-        server.close()
+        _exit_hard_after(settings.shutdown_grace_seconds + _INTERRUPT_SECONDS + 5 * _CLOSE_SECONDS)
+        server.stop(settings.shutdown_grace_seconds)
         log.info("stopped")
 
 
@@ -166,6 +185,22 @@ def _tls_certificates(settings: Settings) -> list[tuple[bytes, bytes]] | None:
     if settings.tls_cert is None or settings.tls_key is None:
         raise ConfigError("tls_cert and tls_key belong together; one of them is missing.")
     try:
-        return [(settings.tls_cert.read_bytes(), settings.tls_key.read_bytes())]
+        pair = settings.tls_cert.read_bytes(), settings.tls_key.read_bytes()
+        # gRPC would only say that it cannot listen. An encrypted key must not make it ask, either.
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(settings.tls_cert, settings.tls_key, password="")
+    except ssl.SSLError as unusable:
+        raise ConfigError(
+            "tls_cert and tls_key must be a PEM certificate and its unencrypted private key: "
+            f"{unusable}."
+        ) from None
     except OSError as unreadable:
         raise ConfigError(f"The TLS files cannot be read: {unreadable}.") from None
+    return [pair]
+
+
+def _open_host(settings: Settings) -> EngineHost:
+    try:
+        return open_host(settings)
+    except OSError as unusable:
+        raise StartupError(f"The engine cannot start: {unusable}.") from None

@@ -177,12 +177,25 @@ class SwanLakeService(flight.FlightServerBase):
             if command.statement_handle == _NO_ROWS:
                 return flight.RecordBatchStream(pa.RecordBatchReader.from_batches(EMPTY_SCHEMA, []))
             stream = self._registry.redeem(command.statement_handle, call.identity.name)
-            return flight.GeneratorStream(stream.schema, _batches(stream, call))
+            return flight.GeneratorStream(stream.schema, self._batches(stream, call))
         if type(command) in _METADATA:
             with self._statement(call) as (session, run):
                 table = _METADATA[type(command)][1](session, run, command)
             return flight.RecordBatchStream(table)
         raise Unsupported(f"A {command.DESCRIPTOR.name} is not a ticket.")
+
+    def _batches(self, stream: ResultStream, call: Call) -> Iterator[Any]:
+        """The batches of a result for one DoGet; a client that goes away ends it."""
+        try:
+            while True:
+                # Only inside this block is the call certainly alive, and its probe safe to use.
+                with _errors_on_wire(), stream.run.call(call.is_cancelled):
+                    batch = stream.read()
+                if batch is None:
+                    return
+                yield batch
+        finally:
+            self._registry.delivered(stream)
 
     def _outcome_info(self, outcome: Outcome, descriptor: Any) -> Any:
         stream = outcome.stream
@@ -384,20 +397,6 @@ class SwanLakeService(flight.FlightServerBase):
         )
         with run.call(call.is_cancelled):
             yield session, run
-
-
-def _batches(stream: ResultStream, call: Call) -> Iterator[Any]:
-    """The batches of a result for one DoGet; a client that goes away ends it."""
-    try:
-        while True:
-            # Only inside this block is the call certainly alive, and its probe safe to use.
-            with _errors_on_wire(), stream.run.call(call.is_cancelled):
-                batch = stream.read()
-            if batch is None:
-                return
-            yield batch
-    finally:
-        stream.close()
 
 
 def _command_of(descriptor: Any) -> bytes:

@@ -56,7 +56,9 @@ class SessionRegistry:
         self._connected_peers = connected_peers
         self._lock = threading.Lock()
         self._places: dict[SessionKey, _Place] = {}
+        #: Results whose ticket was not redeemed yet, and those on their way to a client.
         self._results: dict[bytes, ResultStream] = {}
+        self._delivering: dict[bytes, ResultStream] = {}
         self._metrics = SessionMetrics()
         self.watchdog = Watchdog()
         self._stopped = threading.Event()
@@ -138,12 +140,19 @@ class SessionRegistry:
         with self._lock:
             stream = self._results.get(handle)
             if stream is not None and stream.run.session.identity == identity:
-                return self._results.pop(handle)
+                self._delivering[handle] = self._results.pop(handle)
+                return stream
         raise NotFound(
             "There is no such result: it was fetched before, expired, or its session was closed. "
             "Run the statement again.",
             identifier="RESULT_NOT_FOUND",
         )
+
+    def delivered(self, stream: ResultStream) -> None:
+        """Closes a redeemed result: it was read to its end, or nobody reads it any more."""
+        with self._lock:
+            self._delivering.pop(stream.handle, None)
+        stream.close()
 
     @property
     def results_waiting(self) -> int:
@@ -151,12 +160,11 @@ class SessionRegistry:
         return len(self._results)
 
     def runs(self, identity: str) -> list[Run]:
-        """The caller's statements that run, or whose result waits to be fetched."""
+        """The caller's statements that run, or whose result was not read to its end yet."""
         with self._lock:
-            waiting = [stream.run for stream in self._results.values()]
-        return [
-            run for run in {*waiting, *self.watchdog.running()} if run.session.identity == identity
-        ]
+            streams = [*self._results.values(), *self._delivering.values()]
+        runs = {*(stream.run for stream in streams), *self.watchdog.running()}
+        return [run for run in runs if run.session.identity == identity]
 
     def forget(self, run: Run) -> None:
         """Drops the result of a cancelled statement."""

@@ -1,0 +1,344 @@
+"""The command line against real servers: ``swanlake ping``, ``swanlake sql`` and its prompt."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner, Result
+
+from swanlake._version import __version__
+from swanlake.cli.commands import swanlake as command
+from swanlake.client.driver import Connection
+from tests.flight import eventually
+from tests.server_process import ServerProcess
+
+SWANLAKE = [sys.executable, "-m", "swanlake"]
+
+
+def run(*arguments: str, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(command, arguments, input=stdin, prog_name="swanlake")
+
+
+@pytest.fixture
+def sql(server: ServerProcess) -> Callable[..., Result]:
+    """``sql("-c", "SELECT 1")`` on the shared server."""
+
+    def run_sql(*arguments: str, stdin: str | None = None) -> Result:
+        return run("sql", "--url", server.url, *arguments, stdin=stdin)
+
+    return run_sql
+
+
+# ---- ping ----------------------------------------------------------------------------------------
+
+
+def test_ping_of_an_accepting_server(server: ServerProcess) -> None:
+    answered = run("ping", "--url", server.url)
+    assert (answered.exit_code, answered.output) == (0, f"{server.url} - accepting\n")
+    quiet = run("ping", "--url", server.url, "--quiet")
+    assert (quiet.exit_code, quiet.output) == (0, "")
+
+
+def test_ping_of_a_draining_server(start_server: Callable[..., ServerProcess]) -> None:
+    server = start_server()
+    with Connection(server.url) as client:
+        statement = subprocess.Popen(
+            [*SWANLAKE, "sql", "--url", server.url, "-c",
+             "SELECT count(*) FROM range(1000000000000)"],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        try:
+            eventually(lambda: client.status()["statements_running"])
+            server.terminate()
+            eventually(lambda: client.status()["state"] == "draining")
+            answered = run("ping", "--url", server.url)
+            assert (answered.exit_code, answered.output) == (1, f"{server.url} - draining\n")
+        finally:
+            statement.kill()
+            statement.wait()
+            server.kill()
+
+
+def test_ping_where_nothing_listens() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"grpc://127.0.0.1:{free.getsockname()[1]}"
+        answered = run("ping", "--url", url)
+    assert (answered.exit_code, answered.output) == (2, f"{url} - no response\n")
+
+
+def test_ping_of_an_unknown_host() -> None:
+    assert run("ping", "--url", "grpc://no-such-host.invalid:4214").exit_code == 2
+
+
+def test_ping_gives_up_on_a_server_that_never_answers() -> None:
+    with socket.socket() as mute:
+        mute.bind(("127.0.0.1", 0))
+        mute.listen()
+        url = f"grpc://127.0.0.1:{mute.getsockname()[1]}"
+        started = time.monotonic()
+        answered = run("ping", "--url", url, "--timeout", "0.5")
+        assert time.monotonic() - started < 20
+    assert answered.exit_code == 2
+
+
+def test_exit_code_and_version_of_the_real_process(server: ServerProcess) -> None:
+    shown = subprocess.run([*SWANLAKE, "--version"], capture_output=True, text=True, check=True)
+    assert shown.stdout == f"swanlake, version {__version__}\n"
+    script = Path(sys.executable).with_name("swanlake")
+    asked = subprocess.run([script, "ping", "--url", server.url], capture_output=True, check=False)
+    assert asked.returncode == 0
+
+
+# ---- sql in scripts ------------------------------------------------------------------------------
+
+
+def test_sql_from_the_command_line_a_file_and_standard_input(
+    sql: Callable[..., Result], tmp_path: Path
+) -> None:
+    text = "SELECT 'é;' AS a;\nSELECT 2 AS b;"
+    file = tmp_path / "script.sql"
+    file.write_text(text)
+    expected = "a\né;\nb\n2\n"
+    assert sql("--format", "csv", "-c", text).output == expected
+    assert sql("--format", "csv", "-f", str(file)).output == expected
+    assert sql("--format", "csv", stdin=text).output == expected
+    assert sql("--format", "csv", "-f", "-", stdin=text).output == expected
+
+
+def test_sql_statements_share_a_session(sql: Callable[..., Result]) -> None:
+    done = sql("-c", "CREATE TEMP TABLE t (i INTEGER); INSERT INTO t VALUES (1), (2); FROM t")
+    assert done.exit_code == 0
+    assert "2 rows affected\n" in done.output
+    assert done.output.endswith("2 rows\n")
+
+
+def test_sql_quiet_prints_results_only(sql: Callable[..., Result]) -> None:
+    done = sql("--quiet", "-c", "CREATE TEMP TABLE t (i INTEGER); FROM t")
+    assert "affected" not in done.output
+    assert "rows" not in done.output
+
+
+def test_sql_json_is_valid(sql: Callable[..., Result]) -> None:
+    done = sql("--format", "json", "-c", "SELECT 'nan'::DOUBLE AS n, [uuid()] AS u FROM range(2)")
+    rows = json.loads(done.output)
+    assert [row["n"] for row in rows] == ["NaN", "NaN"]
+    assert sql("--format", "json", "-c", "SELECT 1 AS a WHERE false").output == "[]\n"
+
+
+def test_sql_arrow_is_an_ipc_stream(sql: Callable[..., Result]) -> None:
+    done = sql("--format", "arrow", "-c", "SELECT range AS i FROM range(300000)")
+    table = pa.ipc.open_stream(done.stdout_bytes).read_all()
+    assert table.num_rows == 300_000
+    assert table.schema.names == ["i"]
+
+
+def test_sql_stops_at_the_first_failing_statement(sql: Callable[..., Result]) -> None:
+    failed = sql("--format", "csv", "-c", "SELECT 1 AS a; SELECT * FROM no_such; SELECT 3 AS c")
+    assert failed.exit_code == 3
+    assert failed.stdout == "a\n1\n"
+    assert failed.stderr.startswith("swanlake: Catalog Error: Table with name no_such does not")
+    assert "Traceback" not in failed.stderr
+
+
+def test_sql_that_fails_late_exits_3(sql: Callable[..., Result]) -> None:
+    failed = sql("-c", "SELECT CASE WHEN range < 500000 THEN 1 ELSE error('too far') END "
+                       "FROM range(1000000)")  # fmt: skip
+    assert failed.exit_code == 3
+    assert "too far" in failed.stderr
+
+
+def test_sql_that_cannot_connect_exits_2() -> None:
+    failed = run("sql", "--url", "grpc://127.0.0.1:1", "-c", "SELECT 1")
+    assert failed.exit_code == 2
+    assert failed.stderr.startswith("swanlake: Cannot connect to grpc://127.0.0.1:1: ")
+
+
+def test_sql_that_is_not_text_exits_1(server: ServerProcess) -> None:
+    failed = subprocess.run(
+        [*SWANLAKE, "sql", "--url", server.url],
+        input=b"SELECT '\xff'", capture_output=True, check=False,
+    )  # fmt: skip
+    assert failed.returncode == 1
+    assert failed.stderr == b"swanlake: The SQL is not UTF-8 text.\n"
+
+
+@pytest.mark.parametrize("output", ["table", "csv", "json", "arrow"])
+def test_reader_that_leaves_ends_sql_without_a_traceback(
+    server: ServerProcess, output: str
+) -> None:
+    process = subprocess.Popen(
+        [*SWANLAKE, "sql", "--url", server.url, "--format", output, "-c",
+         "SELECT range AS i FROM range(1000000)"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdout.read(10)
+    process.stdout.close()
+    assert process.stderr is not None
+    with process.stderr:
+        assert process.stderr.read() == b""
+    assert process.wait(60) in (0, 1)
+
+
+# ---- sql at a prompt -----------------------------------------------------------------------------
+
+#: Makes the terminal the process's own, so that Ctrl-C becomes a signal.
+_TAKE_TERMINAL = (
+    "import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+    "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+)
+_ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[a-zA-Z]|\][^\x07]*\x07|[=>])")
+
+
+class Terminal:
+    """A person at a terminal: types, and reads what is there."""
+
+    def __init__(self, url: str, home: Path) -> None:
+        self._screen, keyboard = pty.openpty()
+        fcntl.ioctl(keyboard, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+        terminal = {"TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1", "HOME": str(home)}
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", _TAKE_TERMINAL, "-m", "swanlake", "sql", "--url", url],
+            stdin=keyboard, stdout=keyboard, stderr=keyboard, env=os.environ | terminal,
+        )  # fmt: skip
+        os.close(keyboard)
+        self._text = ""
+
+    def type(self, keys: str) -> None:
+        os.write(self._screen, keys.encode())
+
+    def expect(self, text: str, seconds: float = 30.0) -> None:
+        """Reads on until the text appears; what came before it is forgotten."""
+        deadline = time.monotonic() + seconds
+        while text not in self._text:
+            assert time.monotonic() < deadline, f"{text!r} is not in {self._text!r}"
+            if select.select([self._screen], [], [], 0.1)[0]:
+                self._text = _ESCAPES.sub("", self._text + self._read())
+        self._text = self._text.split(text, 1)[1]
+
+    def _read(self) -> str:
+        try:
+            return os.read(self._screen, 65536).decode(errors="replace")
+        except OSError:
+            raise AssertionError(f"the process ended after {self._text!r}") from None
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+        os.close(self._screen)
+
+
+@pytest.fixture
+def terminal(server: ServerProcess, tmp_path: Path) -> Iterator[Terminal]:
+    terminal = Terminal(server.url, tmp_path)
+    yield terminal
+    terminal.close()
+
+
+def test_prompt(terminal: Terminal, tmp_path: Path) -> None:
+    terminal.expect("swanlake>")
+    terminal.type("SELECT 40 + 2\r")
+    terminal.expect("...>")
+    terminal.type("AS answer;\r")
+    terminal.expect("answer")
+    terminal.expect("42")
+    terminal.expect("1 row")
+    terminal.expect("swanlake>")
+
+    terminal.type("SELECT * FROM no_such_table;\r")
+    terminal.expect("CATALOG_ERROR: ")
+    terminal.expect("swanlake>")
+
+    terminal.type("CREATE TEMP TABLE typed (i INTEGER);\r")
+    terminal.expect(" s)")
+    terminal.expect("swanlake>")
+    terminal.type(".tables\r")
+    terminal.expect("│ typed")
+    terminal.expect("swanlake>")
+    terminal.type(".help\r")
+    terminal.expect("Ctrl-C stops a running statement")
+    terminal.expect("swanlake>")
+
+    terminal.type("SELECT half\r")
+    terminal.expect("...>")
+    terminal.type("\x03")  # Ctrl-C throws the half-typed statement away
+    terminal.expect("swanlake>")
+    terminal.type("\x04")  # Ctrl-D
+    assert terminal.process.wait(20) == 0
+    history = (tmp_path / ".swanlake_history").read_text()
+    assert "+AS answer;" in history
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT count(*) FROM range(100000000000);",
+        "SELECT range AS i FROM range(100000000000);",
+    ],
+    ids=["executing", "fetching"],
+)
+def test_ctrl_c_cancels_the_statement_and_the_shell_goes_on(
+    terminal: Terminal, server: ServerProcess, statement: str
+) -> None:
+    with Connection(server.url) as observer:
+        terminal.expect("swanlake>")
+        terminal.type(statement + "\r")
+        eventually(lambda: observer.status()["statements_running"])
+        terminal.type("\x03")
+        terminal.expect("cancelled")
+        terminal.expect("swanlake>")
+        eventually(lambda: not observer.status()["statements_running"])
+    terminal.type("SELECT 'still ' || 'here';\r")
+    terminal.expect("still here")
+    terminal.expect("swanlake>")
+    terminal.type(".quit\r")
+    assert terminal.process.wait(20) == 0
+
+
+def test_prompt_without_a_home_to_write_to(server: ServerProcess) -> None:
+    terminal = Terminal(server.url, Path("/proc/nowhere"))
+    try:
+        terminal.expect("swanlake>")
+        terminal.type("SELECT 'it ' || 'works';\r")
+        terminal.expect("it works")
+        terminal.expect("swanlake>")
+        terminal.type("exit\r")
+        assert terminal.process.wait(20) == 0
+    finally:
+        terminal.close()
+
+
+def test_server_that_goes_away_does_not_end_the_prompt(
+    start_server: Callable[..., ServerProcess], tmp_path: Path
+) -> None:
+    server: Any = start_server()
+    terminal = Terminal(server.url, tmp_path)
+    try:
+        terminal.expect("swanlake>")
+        server.kill()
+        terminal.type("SELECT 1;\r")
+        terminal.expect("connection lost: ")
+        terminal.expect("swanlake>")
+        terminal.type("\x04")
+        assert terminal.process.wait(20) == 0
+    finally:
+        terminal.close()
