@@ -317,9 +317,15 @@ def test_second_signal_stops_at_once(
     statement = Statement(connect(server.url), FOREVER)
     eventually(lambda: is_running(observer))
     server.terminate()
+    server.terminate()  # at once again: a group was signalled, nobody is impatient
     eventually(lambda: observer.status()["state"] == "draining")
-    server.terminate()
-    assert server.process.wait(STOP_SECONDS) == 1
+
+    def is_gone() -> bool:
+        server.terminate()
+        return not server.is_alive
+
+    eventually(is_gone, STOP_SECONDS)
+    assert server.process.returncode == 1
     statement.join()
     assert statement.error is not None
 

@@ -30,6 +30,8 @@ log = logging.getLogger("swanlake.server")
 _LOOPBACK = ("127.", "localhost", "::1", "[::1]")
 #: Within the grace: time for clients to come for the results of statements that have ended.
 _FETCH_SECONDS = 5.0
+#: A signal that follows the first one so closely is the same one, sent twice.
+_SAME_SIGNAL_SECONDS = 0.5
 #: After the grace: time for interrupted statements to end, and for Flight to close connections.
 _INTERRUPT_SECONDS = 5.0
 _CLOSE_SECONDS = 2.0
@@ -138,7 +140,10 @@ class _Signals:
     def _listen(self) -> None:
         log.info("%s received: draining", signal.Signals(os.read(self._arrivals, 1)[0]).name)
         self._received.set()
-        os.read(self._arrivals, 1)
+        first = time.monotonic()
+        # Whoever signals a process group, as a terminal or `timeout` does, may send it twice.
+        while os.read(self._arrivals, 1) and time.monotonic() < first + _SAME_SIGNAL_SECONDS:
+            pass
         log.warning("second signal: stopping now")
         os._exit(1)
 
