@@ -40,7 +40,8 @@ def translate(error: Exception) -> SwanLakeError:
     """The error as a caller should see it: a stable identifier, a code, DuckDB's own words."""
     if isinstance(error, SwanLakeError):
         return error
-    message = str(error).strip()
+    # DuckDB appends a stack trace, with the paths of this machine, to what it calls internal.
+    message = str(error).split("\n\nStack Trace:")[0].strip()
     if isinstance(error, duckdb.InterruptException) or "INTERRUPT Error" in message:
         return QueryCancelled("The statement was interrupted.")
     if _ABORTED in message:

@@ -51,7 +51,8 @@ class LakeLocation:
 
     def attach(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Attaches the lake to an engine under its catalog name."""
-        options = [f"DATA_PATH {literal(self.data_path)}"]
+        # DuckLake 1.5.5 spoils structs that it keeps inlined: quotes vanish, dates cannot be read.
+        options = [f"DATA_PATH {literal(self.data_path)}", "DATA_INLINING_ROW_LIMIT 0"]
         if self.metabase_url:
             # Through a secret, because duckdb_databases() shows the path of an ATTACH to everyone.
             secret = identifier(f"{self.catalog}_metabase")

@@ -52,4 +52,4 @@ def raise_on_wire(error: SwanLakeError) -> NoReturn:
     """Raises the error in the form that travels."""
     if error.code in _BY_NAME:
         raise _BY_NAME[error.code](error.wire_message)
-    raise _FLIGHT_ERRORS[error.code](error.wire_message, error.identifier.encode())
+    raise _FLIGHT_ERRORS[error.code](error.wire_message)

@@ -12,6 +12,8 @@ import pyarrow as pa
 
 from swanlake.errors import InvalidRequest
 
+#: What stands before a parameter's name in the DuckDB variable that holds its value.
+VARIABLE_PREFIX = "__swanlake_bound_"
 _MAX_DIGITS = 38
 #: Arrow types whose Python values DuckDB binds exactly as the SQL type beside them.
 _PLAIN_TYPES: dict[Any, str] = {
@@ -38,8 +40,8 @@ def arrange(schema: Any, parameters: tuple[str, ...]) -> list[int]:
     """For each parameter the column it takes: by number for ``?`` and ``$1``, else by name."""
     if len(schema) != len(parameters):
         raise InvalidRequest(
-            f"The statement takes {_count(len(parameters), 'parameter')}, but "
-            f"{_count(len(schema), 'column')} were bound."
+            f"The statement takes {_count(len(parameters), 'parameter')}; the client bound "
+            f"{_count(len(schema), 'column')}."
         )
     if all(name.isdigit() for name in parameters):
         return list(range(len(parameters)))
@@ -139,6 +141,8 @@ def _plain_value(scalar: Any) -> Any | None:
     sql_type = _PLAIN_TYPES.get(kind)
     if pa.types.is_decimal128(kind):
         sql_type = f"DECIMAL({kind.precision},{kind.scale})"
+    elif pa.types.is_timestamp(kind) and kind.unit == "us" and kind.tz:
+        sql_type = "TIMESTAMPTZ"
     # DuckDB would give a NULL no type at all, and the results of several rows must be of one type.
     if sql_type is None or not scalar.is_valid:
         return None

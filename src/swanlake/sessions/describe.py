@@ -9,10 +9,8 @@ import pyarrow as pa
 
 from swanlake.sessions.prepared import EMPTY_SCHEMA, PreparedStatement
 from swanlake.sessions.wire import WireFormat
-from swanlake.sql.quoting import identifier, literal
-from swanlake.sql.statement import Kind, Statement
-
-_NAME = "__swanlake_describe"
+from swanlake.sql.hints import parameter_hints
+from swanlake.sql.statement import Kind, Statement, parse
 
 
 def describe(connection: duckdb.DuckDBPyConnection, prepared: PreparedStatement) -> None:
@@ -25,10 +23,10 @@ def describe(connection: duckdb.DuckDBPyConnection, prepared: PreparedStatement)
     if len(prepared.statements) > 1:
         return
     statement = prepared.last
-    if statement.parameters:
-        prepared.parameter_schema = _parameter_schema(connection, statement)
     if statement.kind is Kind.QUERY:
         prepared.dataset_schema = dataset_schema(connection, statement)
+    if statement.parameters:
+        prepared.parameter_schema = _parameter_schema(connection, prepared)
 
 
 def dataset_schema(connection: duckdb.DuckDBPyConnection, statement: Statement) -> Any:
@@ -36,10 +34,9 @@ def dataset_schema(connection: duckdb.DuckDBPyConnection, statement: Statement) 
     probe = statement.probe()
     if probe is None:
         return EMPTY_SCHEMA
-    parameters = dict.fromkeys(statement.parameters)
-    positional = all(name.isdigit() for name in parameters)
     try:
-        connection.execute(probe, list(parameters.values()) if positional else parameters)
+        [probing] = parse(connection, probe)
+        connection.execute(probing.parsed, dict.fromkeys(probing.parameters))
         return WireFormat(connection.to_arrow_reader(1).schema).schema
     except (duckdb.ParserException, duckdb.BinderException, duckdb.InvalidInputException):
         # Some statements cannot stand in a FROM, and some cannot be bound to NULLs.
@@ -63,20 +60,56 @@ def arrow_types(connection: duckdb.DuckDBPyConnection, sql_types: list[str]) -> 
         return [kind for sql_type in sql_types for kind in arrow_types(connection, [sql_type])]
 
 
-def _parameter_schema(connection: duckdb.DuckDBPyConnection, statement: Statement) -> Any:
-    connection.execute(f"PREPARE {_NAME} AS {statement.text}")
-    try:
-        found = connection.execute(
-            f"SELECT parameter_types FROM duckdb_prepared_statements() WHERE name = {literal(_NAME)}"
-        ).fetchone()
-    finally:
-        connection.execute(f"DEALLOCATE {identifier(_NAME)}")
-    sql_types = list(found[0]) if found and found[0] else []
-    known = [kind for kind in sql_types if kind != "UNKNOWN"]
-    arrow = iter(arrow_types(connection, known))
+def _parameter_schema(connection: duckdb.DuckDBPyConnection, prepared: PreparedStatement) -> Any:
+    """The parameters with the types of the columns they are for; text for those that say nothing.
+
+    DuckDB turns text into whatever a parameter has to be, as far as the text allows.
+    """
+    statement = prepared.last
+    hints = parameter_hints(statement)
+    types: dict[str, Any] = {}
+    if hints.by_place and statement.target:
+        listed = ", ".join(hints.inserted or ["*"])
+        inserted = _schema(connection, f"SELECT {listed} FROM {statement.target} LIMIT 0").types
+        types = {name: inserted[i] for name, i in hints.by_place.items() if i < len(inserted)}
+    if hints.by_name:
+        wanted = {_plain(column) for column in hints.by_name.values()}
+        found = _column_types(connection, prepared, wanted)
+        types |= {
+            name: found[_plain(column)]
+            for name, column in hints.by_name.items()
+            if _plain(column) in found
+        }
     return pa.schema(
-        [
-            pa.field(name, next(arrow) if kind != "UNKNOWN" else pa.null())
-            for name, kind in zip(statement.parameters, sql_types, strict=False)
-        ]
+        [pa.field(name, types.get(name, pa.string())) for name in statement.parameters]
     )
+
+
+def _column_types(
+    connection: duckdb.DuckDBPyConnection, prepared: PreparedStatement, wanted: set[str]
+) -> dict[str, Any]:
+    """The types of columns by their names: from the result, else from the tables that are read."""
+    found = _by_name(prepared.dataset_schema)
+    if wanted <= found.keys():
+        return found
+    target = prepared.last.target
+    try:
+        names = connection.get_table_names(prepared.last.text, qualified=True)
+        for table in [target] if target else sorted(names):
+            found = _by_name(_schema(connection, f"SELECT * FROM {table} LIMIT 0")) | found
+    except duckdb.Error:
+        pass  # a table that only the statement itself knows how to read
+    return found
+
+
+def _schema(connection: duckdb.DuckDBPyConnection, sql: str) -> Any:
+    connection.execute(sql)
+    return WireFormat(connection.to_arrow_reader(1).schema).schema
+
+
+def _by_name(schema: Any) -> dict[str, Any]:
+    return {field.name.lower(): field.type for field in schema}
+
+
+def _plain(name: str) -> str:
+    return name.removeprefix('"').removesuffix('"').replace('""', '"').lower()

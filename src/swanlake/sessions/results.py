@@ -61,12 +61,18 @@ class ResultStream:
         self._format = WireFormat(self._reader.schema)
         self.schema = self._format.schema
         self._buffer = SpillBuffer(self.schema, memory_limit, spill_directory)
-        self.total_rows = self._read_ahead(batch_rows)
+        self._rows = 0
+        self._read_ahead(batch_rows)
 
     @property
     def live(self) -> bool:
         """True while DuckDB still holds rows of this result."""
         return self._reader is not None
+
+    @property
+    def total_rows(self) -> int | None:
+        """The number of rows, once DuckDB has given them all."""
+        return None if self.live else self._rows
 
     def read(self) -> Any | None:
         """The next batch, or None at the end."""
@@ -119,8 +125,7 @@ class ResultStream:
         with self._lock:
             while (batch := other.read()) is not None:
                 self._buffer.append(batch.cast(self.schema))
-                if self.total_rows is not None:
-                    self.total_rows += batch.num_rows
+                self._rows += batch.num_rows
 
     def close(self) -> None:
         """Gives up the rest of the result; a fetch that is under way ends first."""
@@ -129,29 +134,28 @@ class ResultStream:
             self._release()
             self._buffer.close()
 
-    def _read_ahead(self, batch_rows: int) -> int | None:
+    def _read_ahead(self, batch_rows: int) -> None:
         """Reads the first batch, so that a statement that fails at once fails in its execution.
 
-        Returns the number of rows where that was all: DuckDB fills its batches, so a short one is
-        the last, and asking once more ends the statement.
+        DuckDB fills its batches, so a short one is the last, and asking once more ends the
+        statement.
         """
-        rows = 0
         while self._reader is not None:
             batch = self._fetch()
             if batch is None:
-                return rows
-            rows += batch.num_rows
+                return
             self._buffer.append(batch)
             if batch.num_rows == batch_rows:
-                return None
-        return rows
+                return
 
     def _fetch(self) -> Any | None:
         if self._reader is None:
             return None
         try:
             with self.run.engaged(self._connection):
-                return self._format.convert(self._reader.read_next_batch())
+                batch = self._format.convert(self._reader.read_next_batch())
+            self._rows += batch.num_rows
+            return batch
         except StopIteration:
             self._release()
             return None

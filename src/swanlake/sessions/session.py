@@ -44,9 +44,8 @@ T = TypeVar("T")
 STATEMENT_ERRORS: tuple[type[Exception], ...] = (*ENGINE_ERRORS, SwanLakeError)
 _TURN_POLL = 0.05
 _CLOSE_PATIENCE = 5.0
-#: The view through which a statement reads its bound parameters, and the variables they may become.
+#: The view through which a statement reads its bound parameters.
 _BOUND = "__swanlake_bound"
-_VARIABLE = "__swanlake_parameter_"
 
 
 @dataclass(frozen=True)
@@ -155,6 +154,9 @@ class Session:
                 return self._run_all(run, prepared.statements)
             batches = _arranged(bound, last)
             rows = sum(batch.num_rows for batch in batches)
+            if rows == 0 and (probe := last.probe()) is not None:
+                [columns] = self._parse(probe)
+                return self._run_one(run, columns, dict.fromkeys(columns.parameters))
             if rows == 1 or (rows > 1 and last.kind is Kind.QUERY):
                 return self._run_rows(run, prepared.statements, batches)
             return self._run_bulk(run, prepared.statements, iter(batches), batches[0].schema)
@@ -168,6 +170,9 @@ class Session:
             order = binding.arrange(reader.schema, last.parameters)
             stream = binding.bindable_reader(reader, order)
             outcome = self._run_bulk(run, prepared.statements, stream, stream.schema)
+            if outcome.stream is not None:
+                outcome.stream.close()
+                return outcome.stream.total_rows or 0
             return outcome.affected or 0
 
     # ---- transactions --------------------------------------------------------------------------
@@ -383,9 +388,10 @@ class Session:
             return self._run_one(run, statement, dict(zip(names, values, strict=True)))
         # Intervals, nested values and their like have no exact Python form: they go from Arrow into
         # DuckDB variables, which the planner treats as constants.
-        variables = {name: f"{_VARIABLE}{i}" for i, name in enumerate(statement.parameters)}
-        with self._registered(pa.table(batch.slice(row, 1))):
-            for i, variable in enumerate(variables.values()):
+        variables = {name: f"{binding.VARIABLE_PREFIX}{name}" for name in statement.parameters}
+        for i, variable in enumerate(variables.values()):
+            value = batch.select([i]).slice(row, 1)
+            with self._registered(pa.RecordBatchReader.from_batches(value.schema, [value])):
                 self._look(
                     run,
                     duckdb.DuckDBPyConnection.execute,
@@ -412,16 +418,22 @@ class Session:
         """A transaction around the block, unless the session already has one."""
         if self.transaction.open:
             yield
+            try:
+                run.check()
+            except SwanLakeError:
+                self.transaction.aborted = True
+                raise
             return
         self._run_one(run, self._parse("BEGIN TRANSACTION")[0])
         try:
             yield
+            run.check()  # to its reader, an upload that broke off looks like one that is complete
+            self._run_one(run, self._parse("COMMIT")[0])
         except BaseException:
             self.transaction.reset()
             with suppress(duckdb.Error):  # a broken engine has rolled back already
                 self._connection.execute("ROLLBACK")
             raise
-        self._run_one(run, self._parse("COMMIT")[0])
 
     @contextmanager
     def _registered(self, rows: Any) -> Iterator[None]:
@@ -455,15 +467,23 @@ class Session:
     def _fail(self, error: Exception, statement: Statement | None = None) -> NoReturn:
         """Raises what an error means, once it is known what it did to transaction and engine."""
         lost_engine = self._report(error)
-        if self.transaction.open and not lost_engine:
-            if statement is not None and statement.kind is Kind.COMMIT:
-                self.transaction.reset()  # DuckDB ends the transaction even when it cannot commit
-            else:
-                self.transaction.aborted = self._transaction_is_aborted()
+        if statement is not None and self._was_to_end_outside(statement):
+            # Stopped before DuckDB did it, or just after: either way no transaction may be left.
+            self.transaction.reset()
+            with suppress(duckdb.Error):
+                self._connection.execute("ROLLBACK")
+        elif self.transaction.open and not lost_engine:
+            self.transaction.aborted = self._transaction_is_aborted()
         translated = translate(error)
         if translated is error:
             raise translated
         raise translated from error
+
+    def _was_to_end_outside(self, statement: Statement) -> bool:
+        """True for COMMIT and ROLLBACK, and for a BEGIN that was not inside a transaction."""
+        if statement.kind is Kind.BEGIN:
+            return not self.transaction.open
+        return statement.kind in (Kind.COMMIT, Kind.ROLLBACK)
 
     def _report(self, error: Exception) -> bool:
         return self._services.host.report(self._lease, error)

@@ -1,12 +1,13 @@
 """How DuckDB's values travel: Arrow that stock clients read without knowing DuckDB.
 
-DuckDB can export every type without loss, but some only as opaque bytes. Those get the form a reader
-expects: BOOLEAN is a bit, HUGEINT a decimal, UUID, JSON and ENUM are text, and what Arrow has no type for
-(UHUGEINT, TIMETZ, BIT, BIGNUM) is the text DuckDB itself would print.
+DuckDB can export every type without loss, but some only as opaque bytes. Those get the form a
+reader expects: BOOLEAN is a bit, HUGEINT a decimal, UUID, JSON and ENUM are text, and what Arrow
+has no type for (UHUGEINT, TIMETZ, BIT, BIGNUM) is the text DuckDB itself would print.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -14,12 +15,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from swanlake.sessions.binding import VARIABLE_PREFIX
+
 Convert = Callable[[Any], Any]
 
 _HEX = np.frombuffer(b"".join(b"%02x" % byte for byte in range(256)), dtype=np.uint16)
 #: Where the four hyphens and the sixteen pairs of hexadecimal digits stand in a UUID's text.
 _HYPHENS = [8, 13, 18, 23]
 _DIGITS = [i for i in range(36) if i not in _HYPHENS]
+_BOUND_VARIABLE = re.compile(rf"getvariable\('{VARIABLE_PREFIX}(\w+)'\)")
 _MAX_OFFSET_SECONDS = 16 * 3600 - 1
 
 
@@ -28,15 +32,16 @@ class WireFormat:
 
     def __init__(self, schema: Any) -> None:
         plans = [_plan(field.type) for field in schema]
+        names = [column_name(field.name) for field in schema]
         self._converters = [plan[1] if plan else None for plan in plans]
-        self.is_identity = not any(plans)
+        self.is_identity = not any(plans) and names == schema.names
         self.schema = (
             schema
             if self.is_identity
             else pa.schema(
                 [
-                    pa.field(field.name, plan[0], field.nullable) if plan else field
-                    for field, plan in zip(schema, plans, strict=True)
+                    pa.field(name, plan[0] if plan else field.type, field.nullable)
+                    for field, plan, name in zip(schema, plans, names, strict=True)
                 ]
             )
         )
@@ -50,6 +55,11 @@ class WireFormat:
             for convert, column in zip(self._converters, batch.columns, strict=True)
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+def column_name(name: str) -> str:
+    """The name a client expects: a parameter that went to DuckDB as a variable is ``$1`` again."""
+    return _BOUND_VARIABLE.sub(r"$\1", name)
 
 
 def _plan(kind: Any) -> tuple[Any, Convert] | None:
@@ -143,7 +153,10 @@ def _plan_union(kind: Any) -> tuple[Any, Convert] | None:
         children = [
             plan[1](array.field(i)) if plan else array.field(i) for i, plan in enumerate(plans)
         ]
-        return pa.UnionArray.from_sparse(array.type_codes, children, names, kind.type_codes)
+        # The children of a slice are sliced, but not what pyarrow calls its type codes.
+        codes = np.frombuffer(array.buffers()[1], dtype=np.int8)
+        codes = pa.array(codes[array.offset : array.offset + len(array)])
+        return pa.UnionArray.from_sparse(codes, children, names, kind.type_codes)
 
     return pa.sparse_union(wire_fields, kind.type_codes), convert
 

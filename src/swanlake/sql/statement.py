@@ -154,7 +154,7 @@ class Statement:
     def probe(self) -> str | None:
         """A query with the same columns as this statement and no rows, or None if there is none."""
         if self.type in (StatementType.SELECT, StatementType.RELATION):
-            return f"SELECT * FROM ({_without_semicolon(self.text)}\n) LIMIT 0"
+            return f"SELECT * FROM (\n{_without_semicolon(self.text)}\n) LIMIT 0"
         if self._returning is None or self.target is None:
             return None
         clause = self.text.encode()[self.tokens[self._returning].end :].decode()
@@ -190,8 +190,9 @@ class Statement:
     def over_rows(self, source: str, column: Callable[[str], str]) -> str | None:
         """``INSERT … VALUES (?, now())`` as one ``INSERT … SELECT c1, now() FROM source``.
 
-        None where that would not mean the same: more than one VALUES row, DEFAULT among the values,
-        parameters outside the row.
+        None where that would not mean the same: more than one VALUES row, DEFAULT or a subquery
+        among the values, parameters outside the row, a conflict that replaces what an earlier row
+        wrote.
         """
         if self.type != StatementType.INSERT:
             return None
@@ -206,10 +207,12 @@ class Statement:
             (i for i, t in enumerate(tokens) if i > start + 1 and t.depth == 0 and t.text == ")"),
             None,
         )
-        if close is None or any(t.is_kw("default") for t in tokens[start + 1 : close]):
+        if close is None or any(t.is_kw("default", "select") for t in tokens[start + 1 : close]):
             return None
         rest = tokens[close + 1 :]
         if rest and not (rest[0].is_kw("returning", "on") or rest[0].text == ";"):
+            return None
+        if any(t.is_kw("update", "replace") and t.depth == 0 for t in [*tokens[:start], *rest]):
             return None
         if any(t.is_operator and t.text in ("?", "$") for t in [*tokens[:start], *rest]):
             return None

@@ -1,0 +1,536 @@
+"""Prepared statements and bound parameters through stock ADBC, and handles through plain Flight."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import adbc_driver_manager
+import pyarrow as pa
+import pyarrow.flight as flight
+import pytest
+
+from swanlake.protocol import encode, messages
+from tests.flight import FlightSql
+
+
+def rows(cursor: Any, sql: str, parameters: Any = None) -> list[tuple[Any, ...]]:
+    cursor.execute(sql, parameters)
+    return list(cursor.fetchall())
+
+
+def changed(cursor: Any, sql: str, parameters: Any) -> int:
+    cursor.executemany(sql, parameters)
+    return int(cursor.rowcount)
+
+
+# ---- description without execution ---------------------------------------------------------------
+
+
+def test_preparing_names_the_parameters(cursor: Any) -> None:
+    cursor.execute("CREATE TEMP TABLE described (i INTEGER, s VARCHAR)")
+    assert cursor.adbc_prepare("SELECT * FROM described WHERE i = ? AND s = ?").names == ["1", "2"]
+    assert cursor.adbc_prepare("SELECT $b, $a, $b").names == ["a", "b"]
+    assert cursor.adbc_prepare("INSERT INTO described VALUES ($2, $1)").names == ["1", "2"]
+    assert cursor.adbc_prepare("SELECT 1").names == []
+
+
+def test_preparing_gives_the_columns_of_the_result(cursor: Any) -> None:
+    cursor.execute("CREATE TEMP TABLE shaped (i INTEGER, s VARCHAR, u UUID)")
+    expected = pa.schema([("i", pa.int32()), ("u", pa.string())])
+    assert cursor.adbc_execute_schema("SELECT i, u FROM shaped WHERE s = ?") == expected
+    returning = "INSERT INTO shaped (i) VALUES (?) RETURNING i, u"
+    assert cursor.adbc_execute_schema(returning) == expected
+    assert cursor.adbc_execute_schema("UPDATE shaped SET s = ? WHERE i = ?") == pa.schema([])
+    assert cursor.adbc_execute_schema("WITH one AS (SELECT 1 AS x) FROM one").names == ["x"]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "INSERT INTO untouched VALUES (1)",
+        "INSERT INTO untouched VALUES (?)",
+        "INSERT INTO untouched VALUES (1) RETURNING i",
+        "INSERT INTO untouched SELECT nextval('untouched_sequence')",
+        "SELECT nextval('untouched_sequence') AS n",
+        "INSERT INTO untouched VALUES (1); SELECT nextval('untouched_sequence')",
+        "CREATE TABLE untouched_too (i INTEGER); INSERT INTO untouched VALUES (2); SELECT 1",
+        "CREATE TABLE untouched_too AS SELECT 1 AS i",
+        "DELETE FROM untouched",
+        "DROP TABLE untouched",
+    ],
+)
+def test_preparing_and_describing_execute_nothing(cursor: Any, sql: str) -> None:
+    cursor.execute("CREATE TEMP TABLE untouched AS SELECT 42 AS i")
+    cursor.execute("CREATE TEMP SEQUENCE untouched_sequence")
+    cursor.adbc_prepare(sql)
+    cursor.adbc_execute_schema(sql)
+    assert rows(cursor, "SELECT i FROM untouched") == [(42,)]
+    assert rows(cursor, "SELECT nextval('untouched_sequence')") == [(1,)]
+    created = "SELECT count(*) FROM duckdb_tables() WHERE table_name = 'untouched_too'"
+    assert rows(cursor, created) == [(0,)]
+
+
+def test_describing_a_text_of_several_statements_gives_no_columns(cursor: Any) -> None:
+    sql = "CREATE TEMP TABLE made AS SELECT 1 AS i; SELECT i FROM made"
+    assert cursor.adbc_execute_schema(sql) == pa.schema([])
+    assert rows(cursor, sql) == [(1,)]
+
+
+def test_mistakes_are_found_when_preparing(cursor: Any) -> None:
+    for sql, identifier in [
+        ("SELECT * FROM no_such_table WHERE i = ?", "CATALOG_ERROR"),
+        ("SELEC ?", "PARSER_ERROR"),
+        ("SELECT ?; SELECT ?", "INVALID_REQUEST"),
+    ]:
+        with pytest.raises(adbc_driver_manager.ProgrammingError, match=f"{identifier}: "):
+            cursor.adbc_prepare(sql)
+    assert rows(cursor, "SELECT 42") == [(42,)]
+
+
+# ---- parameters of queries -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sql", "parameters", "expected"),
+    [
+        ("SELECT ?, ?", (1, "x"), (1, "x")),
+        ("SELECT $2, $1, $2", (1, "x"), ("x", 1, "x")),
+        ("SELECT $1 + $1", (21,), (42,)),
+        ("SELECT $b, $a, $b", pa.table({"a": [1], "b": [2]}), (2, 1, 2)),
+        ("SELECT $b, $a", pa.table({"b": [2], "a": [1]}), (2, 1)),
+        ("SELECT $a, '?', '$b' -- ?, $c", pa.table({"$a": [1]}), (1, "?", "$b")),
+        ("SELECT ?, ?::INTEGER, ? IS NULL", (None, None, None), (None, None, True)),
+        ("SELECT coalesce(?, 'instead')", (None,), ("instead",)),
+        ("SELECT count(*) FROM range(?) LIMIT ?", (5, 1), (5,)),
+        ("SELECT list_sum(?)::INTEGER, ?.a", ([1, 2], {"a": "x"}), (3, "x")),
+        ('SELECT \'é\', ? /* ? */, "?" FROM (SELECT 1 AS "?")', ("ü",), ("é", "ü", 1)),
+    ],
+)
+def test_parameters_take_their_places(
+    cursor: Any, sql: str, parameters: Any, expected: tuple[Any, ...]
+) -> None:
+    assert rows(cursor, sql, parameters) == [expected]
+
+
+def test_named_parameters_beside_values_that_have_no_python_form(cursor: Any) -> None:
+    bound = pa.table({"since": pa.array([(1, 0, 0)], pa.month_day_nano_interval()), "n": [3]})
+    sql = "SELECT (DATE '2024-01-31' + $since)::DATE::VARCHAR AS d, $n AS n, $n + 1 AS m"
+    assert rows(cursor, sql, bound) == [("2024-02-29", 3, 4)]
+
+
+@pytest.mark.parametrize("parameters", [(1,), (1, 2, 3)])
+@pytest.mark.parametrize("sql", ["SELECT ?, ?", "INSERT INTO narrow VALUES (?, ?)"])
+def test_wrong_number_of_bound_columns_is_refused(
+    cursor: Any, sql: str, parameters: tuple[Any, ...]
+) -> None:
+    cursor.execute("CREATE TEMP TABLE narrow (a INTEGER, b INTEGER)")
+    message = f"takes 2 parameters; the client bound {len(parameters)} column"
+    with pytest.raises(adbc_driver_manager.ProgrammingError, match=message):
+        cursor.execute(sql, parameters)
+    with pytest.raises(adbc_driver_manager.ProgrammingError, match=message):
+        cursor.executemany(sql, [parameters])
+    assert rows(cursor, "SELECT count(*) FROM narrow") == [(0,)]
+
+
+def test_missing_values_are_refused(cursor: Any) -> None:
+    with pytest.raises(adbc_driver_manager.ProgrammingError):
+        cursor.execute("SELECT ?")
+    with pytest.raises(adbc_driver_manager.ProgrammingError, match=r"parameter \$b; .* a, c"):
+        cursor.execute("SELECT $a, $b", pa.table({"a": [1], "c": [2]}))
+
+
+def test_query_bound_to_many_rows_gives_the_rows_of_all_executions(cursor: Any) -> None:
+    table = pa.Table.from_batches([pa.record_batch({"n": [2, 0]}), pa.record_batch({"n": [1, 3]})])
+    sql = "SELECT ? AS n, range AS i FROM range(?)"
+    doubled = pa.table({"a": table["n"], "b": table["n"]})
+    assert rows(cursor, sql, doubled) == [(2, 0), (2, 1), (1, 0), (3, 0), (3, 1), (3, 2)]
+
+
+def test_query_bound_to_many_rows_of_nested_values(cursor: Any) -> None:
+    table = pa.table({"l": pa.array([[1, 2], None, []], pa.list_(pa.int32()))})
+    assert rows(cursor, "SELECT ? AS l", table) == [([1, 2],), (None,), ([],)]
+
+
+def test_parameters_in_statements_of_other_kinds(cursor: Any) -> None:
+    cursor.execute("CREATE TEMP TABLE target AS SELECT ? AS i, ? AS s", (1, "a"))
+    assert rows(cursor, "SELECT * FROM target") == [(1, "a")]
+    merge = """
+        MERGE INTO target USING (SELECT ? AS i, ? AS s) AS n ON target.i = n.i
+        WHEN MATCHED THEN UPDATE SET s = n.s WHEN NOT MATCHED THEN INSERT VALUES (n.i, n.s)
+    """
+    assert changed(cursor, merge, [(1, "b"), (2, "c")]) == 2
+    assert rows(cursor, "SELECT * FROM target ORDER BY i") == [(1, "b"), (2, "c")]
+    assert rows(cursor, "EXPLAIN SELECT ?", (1,))
+
+
+def test_parameters_belong_to_the_last_statement_of_a_text(cursor: Any) -> None:
+    sql = "CREATE OR REPLACE TEMP TABLE base AS SELECT 40 AS i; SELECT i + ? FROM base"
+    assert rows(cursor, sql, (2,)) == [(42,)]
+    assert rows(cursor, sql, (3,)) == [(43,)]
+
+
+# ---- execution again -----------------------------------------------------------------------------
+
+
+def test_prepared_statement_runs_again_with_new_values(cursor: Any) -> None:
+    sql = "SELECT ? * 2"
+    cursor.adbc_prepare(sql)
+    assert [rows(cursor, sql, (i,)) for i in range(3)] == [[(0,)], [(2,)], [(4,)]]
+
+
+def test_prepared_statement_sees_what_the_table_has_become(connect: Callable[..., Any]) -> None:
+    connection = connect()
+    with connection.cursor() as reader, connection.cursor() as writer:
+        writer.execute("CREATE TABLE becoming AS SELECT 1 AS i")
+        sql = "SELECT * FROM becoming WHERE i >= ? ORDER BY i"
+        assert rows(reader, sql, (0,)) == [(1,)]
+        writer.execute("INSERT INTO becoming VALUES (2)")
+        assert rows(reader, sql, (0,)) == [(1,), (2,)]
+        writer.execute("ALTER TABLE becoming ADD COLUMN s VARCHAR DEFAULT 'new'")
+        assert rows(reader, sql, (2,)) == [(2, "new")]
+        writer.execute("DROP TABLE becoming")
+        with pytest.raises(adbc_driver_manager.ProgrammingError, match="CATALOG_ERROR: "):
+            reader.execute(sql, (0,))
+        writer.execute("CREATE TABLE becoming AS SELECT 9 AS i")
+        assert rows(reader, sql, (0,)) == [(9,)]
+
+
+def test_prepared_insert_runs_again_with_more_rows(cursor: Any) -> None:
+    cursor.execute("CREATE TABLE repeated (i INTEGER)")
+    sql = "INSERT INTO repeated VALUES (?)"
+    assert changed(cursor, sql, [(1,)]) == 1
+    assert changed(cursor, sql, [(2,), (3,)]) == 2
+    cursor.execute(sql, (4,))
+    assert cursor.rowcount == 1
+    assert rows(cursor, "SELECT i FROM repeated ORDER BY i") == [(1,), (2,), (3,), (4,)]
+
+
+# ---- changes for one row and for many ------------------------------------------------------------
+
+
+def test_update_and_delete_with_parameters(cursor: Any) -> None:
+    cursor.execute("CREATE TABLE edited AS SELECT range AS i, 'old' AS s FROM range(6)")
+    cursor.execute("UPDATE edited SET s = ? WHERE i < ?", ("new", 4))
+    assert cursor.rowcount == 4
+    cursor.execute("UPDATE edited SET s = ? WHERE i = ?", (None, 0))
+    assert cursor.rowcount == 1
+    cursor.execute("DELETE FROM edited WHERE i > ? AND s = ?", (2, "old"))
+    assert cursor.rowcount == 2
+    expected = [(0, None), (1, "new"), (2, "new"), (3, "new")]
+    assert rows(cursor, "SELECT * FROM edited ORDER BY i") == expected
+
+
+def test_update_and_delete_for_many_rows(cursor: Any) -> None:
+    cursor.execute("CREATE TABLE many_edits AS SELECT range AS i, 'old' AS s FROM range(5)")
+    edits = [("a", 1), (None, 2), ("c", 77)]
+    assert changed(cursor, "UPDATE many_edits SET s = ? WHERE i = ?", edits) == 2
+    assert changed(cursor, "DELETE FROM many_edits WHERE i = ?", [(0,), (3,), (3,)]) == 2
+    assert rows(cursor, "SELECT * FROM many_edits ORDER BY i") == [(1, "a"), (2, None), (4, "old")]
+
+
+@pytest.mark.parametrize("count", [0, 1, 1000])
+@pytest.mark.parametrize("kind", ["TABLE", "TEMP TABLE"])
+def test_insert_of_many_rows_counts_them(cursor: Any, kind: str, count: int) -> None:
+    name = f"bulk_{kind[:2]}_{count}"
+    cursor.execute(f"CREATE {kind} {name} (i INTEGER, s VARCHAR)")
+    table = pa.table({"i": pa.array(range(count), pa.int64()), "s": ["x"] * count})
+    table = table.set_column(1, "s", pa.array(["x"] * count, pa.string()))
+    assert changed(cursor, f"INSERT INTO {name} VALUES (?, ?)", table) == count
+    sql = f"SELECT count(*), count(DISTINCT i), count(s) FROM {name}"
+    assert rows(cursor, sql) == [(count, count, count)]
+
+
+def test_insert_of_several_batches_is_one_insert(cursor: Any) -> None:
+    cursor.execute("CREATE TABLE batched (i INTEGER)")
+    before = rows(cursor, "SELECT count(*) FROM swanlake.snapshots()")[0][0]
+    batches = [pa.record_batch({"i": [n, n + 1]}) for n in range(0, 20, 2)]
+    reader = pa.RecordBatchReader.from_batches(batches[0].schema, batches)
+    assert changed(cursor, "INSERT INTO batched VALUES (?)", reader) == 20
+    assert rows(cursor, "SELECT count(*) FROM swanlake.snapshots()") == [(before + 1,)]
+    assert rows(cursor, "SELECT count(DISTINCT i) FROM batched") == [(20,)]
+
+
+@pytest.mark.parametrize(
+    ("sql", "parameters", "expected"),
+    [
+        (
+            "INSERT INTO {} (s, i) VALUES (lower(?), ?)",
+            [("A", 1), ("B", 2)],
+            [(1, "a", 7), (2, "b", 7)],
+        ),
+        (
+            "INSERT INTO {} (n, i, s) VALUES ($3, $1, $2)",
+            [(1, "a", 10), (2, "b", 20)],
+            [(1, "a", 10), (2, "b", 20)],
+        ),
+        (
+            "INSERT INTO {} VALUES (?, ?, DEFAULT)",
+            [(1, "a"), (2, "b")],
+            [(1, "a", 7), (2, "b", 7)],
+        ),
+        (
+            "INSERT INTO {} VALUES ($1, $2, $1 * 2)",
+            [(1, "a"), (2, None)],
+            [(1, "a", 2), (2, None, 4)],
+        ),
+        (
+            "INSERT INTO {} VALUES (?, ?, 1), (?, ?, 2)",
+            [(1, "a", 2, "b"), (3, "c", 4, "d")],
+            [(1, "a", 1), (2, "b", 2), (3, "c", 1), (4, "d", 2)],
+        ),
+        (
+            "INSERT INTO {} SELECT ?, ?, 3",
+            [(1, "a"), (2, "b")],
+            [(1, "a", 3), (2, "b", 3)],
+        ),
+        (
+            "INSERT INTO {} BY NAME SELECT ? AS s, ? AS i",
+            [("a", 1), ("b", 2)],
+            [(1, "a", 7), (2, "b", 7)],
+        ),
+        (
+            "/* ? */ INSERT INTO {} VALUES (?, ? || ' VALUES (?)', 1) -- ?",
+            [(1, "a"), (2, "b")],
+            [(1, "a VALUES (?)", 1), (2, "b VALUES (?)", 1)],
+        ),
+    ],
+)
+@pytest.mark.parametrize("kind", ["TABLE", "TEMP TABLE"])
+def test_insert_of_many_rows_in_all_its_forms(
+    cursor: Any, kind: str, sql: str, parameters: list[Any], expected: list[Any]
+) -> None:
+    cursor.execute(f"CREATE OR REPLACE {kind} forms (i INTEGER, s VARCHAR, n INTEGER DEFAULT 7)")
+    assert changed(cursor, sql.format("forms"), parameters) == len(expected)
+    assert rows(cursor, "SELECT i, s, n FROM forms ORDER BY i") == expected
+
+
+def test_insert_with_the_time_of_the_statement(cursor: Any) -> None:
+    cursor.execute("CREATE TABLE stamped (i INTEGER, moment TIMESTAMPTZ)")
+    assert changed(cursor, "INSERT INTO stamped VALUES (?, now())", [(1,), (2,)]) == 2
+    sql = "SELECT count(*), count(DISTINCT moment) FROM stamped WHERE moment <= now()"
+    assert rows(cursor, sql) == [(2, 1)]
+
+
+def test_insert_on_conflict(cursor: Any) -> None:
+    cursor.execute("CREATE TEMP TABLE keyed (i INTEGER PRIMARY KEY, s VARCHAR)")
+    upsert = "INSERT INTO keyed VALUES (?, ?) ON CONFLICT (i) DO UPDATE SET s = excluded.s"
+    assert changed(cursor, upsert, [(1, "a"), (2, "b")]) == 2
+    assert changed(cursor, upsert, [(2, "c"), (3, "d")]) == 2
+    ignore = "INSERT INTO keyed VALUES (?, ?) ON CONFLICT DO NOTHING"
+    assert changed(cursor, ignore, [(3, "x"), (4, "e"), (4, "x")]) == 1
+    assert changed(cursor, "INSERT OR REPLACE INTO keyed VALUES (?, ?)", [(4, "f")]) == 1
+    assert rows(cursor, "SELECT s FROM keyed ORDER BY i") == [("a",), ("c",), ("d",), ("f",)]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "INSERT INTO twice VALUES (?, ?) ON CONFLICT (i) DO UPDATE SET s = excluded.s",
+        "INSERT OR REPLACE INTO twice VALUES (?, ?)",
+    ],
+)
+def test_upsert_of_one_key_twice_keeps_the_last(cursor: Any, sql: str) -> None:
+    cursor.execute("CREATE TEMP TABLE twice (i INTEGER PRIMARY KEY, s VARCHAR)")
+    assert changed(cursor, sql, [(1, "first"), (1, "last")]) == 2
+    assert rows(cursor, "SELECT s FROM twice") == [("last",)]
+
+
+def test_insert_that_reads_its_own_table_sees_the_rows_before(cursor: Any) -> None:
+    cursor.execute("CREATE TEMP TABLE numbered AS SELECT 1 AS i, 'a' AS s")
+    sql = "INSERT INTO numbered VALUES ((SELECT max(i) + 1 FROM numbered), ?)"
+    changed(cursor, sql, [("b",), ("c",)])
+    assert rows(cursor, "SELECT i FROM numbered ORDER BY s") == [(1,), (2,), (3,)]
+
+
+def test_insert_returning_gives_the_rows_of_all(cursor: Any) -> None:
+    cursor.execute("CREATE TEMP TABLE answered (i INTEGER, s VARCHAR)")
+    sql = "INSERT INTO answered VALUES (?, ?) RETURNING i * 10 AS x, s"
+    assert rows(cursor, sql, (1, "a")) == [(10, "a")]
+    table = pa.table({"i": [2, 3], "s": ["b", "c"]})
+    assert rows(cursor, sql, table) == [(20, "b"), (30, "c")]
+    cursor.executemany(sql, [(4, "d"), (5, "e")])
+    assert rows(cursor, "SELECT count(*) FROM answered") == [(5,)]
+
+
+def test_insert_returning_of_many_rows_counts_them(cursor: Any) -> None:
+    cursor.execute("CREATE TEMP TABLE counted_too (i INTEGER)")
+    sql = "INSERT INTO counted_too VALUES (?) RETURNING i"
+    assert changed(cursor, sql, [(1,), (2,)]) == 2
+
+
+@pytest.mark.parametrize("kind", ["TABLE", "TEMP TABLE"])
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "INSERT INTO whole VALUES (?)",
+        "INSERT INTO whole SELECT ?::INTEGER",
+        "UPDATE whole SET i = ?::INTEGER",
+        "DELETE FROM whole WHERE i = ?::INTEGER",
+    ],
+)
+def test_one_bad_row_leaves_nothing_of_the_others(cursor: Any, kind: str, sql: str) -> None:
+    cursor.execute(f"CREATE OR REPLACE {kind} whole AS SELECT 0 AS i")
+    with pytest.raises(adbc_driver_manager.ProgrammingError, match="CONVERSION_ERROR: "):
+        cursor.executemany(sql, [("1",), ("2",), ("not a number",), ("4",)])
+    assert rows(cursor, "SELECT i FROM whole") == [(0,)]
+
+
+def test_bad_row_inside_a_transaction_can_be_rolled_back(connect: Callable[..., Any]) -> None:
+    connection = connect(autocommit=False)
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE in_transaction (i INTEGER)")
+        connection.commit()
+        cursor.executemany("INSERT INTO in_transaction VALUES (?)", [(1,), (2,)])
+        with pytest.raises(adbc_driver_manager.ProgrammingError):
+            cursor.executemany("INSERT INTO in_transaction VALUES (?)", [("3",), ("x",)])
+        connection.rollback()
+        cursor.executemany("INSERT INTO in_transaction VALUES (?)", [(5,)])
+        connection.commit()
+        assert rows(cursor, "SELECT i FROM in_transaction") == [(5,)]
+
+
+def test_unqualified_insert_lands_where_the_session_is(cursor: Any) -> None:
+    cursor.execute("CREATE SCHEMA landing")
+    cursor.execute("CREATE TABLE landed (i INTEGER)")
+    cursor.execute("CREATE TABLE landing.landed (i INTEGER)")
+    cursor.execute("CREATE TABLE memory.main.landed (i INTEGER)")
+    sql = "INSERT INTO landed VALUES (?)"
+    changed(cursor, sql, [(1,), (2,)])
+    cursor.execute("USE swanlake.landing")
+    changed(cursor, sql, [(3,), (4,)])
+    cursor.execute(sql, (5,))
+    cursor.execute("USE memory.main")
+    changed(cursor, sql, [(6,)])
+    for table, expected in [
+        ("swanlake.main.landed", [1, 2]),
+        ("swanlake.landing.landed", [3, 4, 5]),
+        ("memory.main.landed", [6]),
+    ]:
+        assert rows(cursor, f"SELECT list(i ORDER BY i) FROM {table}") == [(expected,)]
+    cursor.execute("DROP TABLE memory.main.landed")
+
+
+# ---- the names of columns ------------------------------------------------------------------------
+
+
+def test_columns_are_named_alike_whatever_the_value(cursor: Any) -> None:
+    for value in (1, [1], None):
+        cursor.execute("SELECT ?, ? IS NULL", (value, value))
+        assert [column[0] for column in cursor.description] == ["$1", "($2 IS NULL)"]
+
+
+def test_query_bound_to_many_rows_with_nulls_among_them(cursor: Any) -> None:
+    assert rows(cursor, "SELECT ?", pa.table({"s": ["a", None, "ccc"]})) == [
+        ("a",),
+        (None,),
+        ("ccc",),
+    ]
+
+
+def test_number_of_rows_is_that_of_all_executions(cursor: Any) -> None:
+    cursor.execute("SELECT ?", pa.table({"i": [1, 2, 3]}))
+    assert cursor.rowcount == 3
+
+
+def test_query_bound_to_no_rows_is_empty_and_keeps_its_columns(cursor: Any) -> None:
+    nothing = pa.table({"i": pa.array([], pa.int32())})
+    cursor.execute("SELECT 1 AS a, ?::INTEGER AS b", nothing)
+    assert cursor.fetch_arrow_table().schema.names == ["a", "b"]
+
+
+# ---- handles -------------------------------------------------------------------------------------
+
+
+def prepare(client: FlightSql, sql: str) -> Any:
+    request = messages.ActionCreatePreparedStatementRequest(query=sql)
+    return client.ask("CreatePreparedStatement", request)
+
+
+def close(client: FlightSql, handle: bytes) -> None:
+    request = messages.ActionClosePreparedStatementRequest(prepared_statement_handle=handle)
+    client.action("ClosePreparedStatement", request)
+
+
+def test_plain_flight_prepares_binds_and_executes(flight_sql: Callable[..., FlightSql]) -> None:
+    client = flight_sql()
+    prepared = prepare(client, "SELECT ? AS a, range AS b FROM range(2)")
+    assert not prepared.is_update
+    schema = pa.ipc.read_schema(pa.py_buffer(prepared.dataset_schema))
+    assert schema.names == ["a", "b"]
+    command = messages.CommandPreparedStatementQuery(
+        prepared_statement_handle=prepared.prepared_statement_handle
+    )
+    answer = messages.DoPutPreparedStatementResult.FromString(
+        client.put(command, pa.table({"p": ["x", "y"]}))
+    )
+    assert answer.prepared_statement_handle == prepared.prepared_statement_handle
+    table = client.fetch(client.info(command)).read_all()
+    assert table["a"].to_pylist() == ["x", "x", "y", "y"]
+    assert table["b"].to_pylist() == [0, 1, 0, 1]
+
+
+def test_plain_flight_learns_that_a_change_is_one(flight_sql: Callable[..., FlightSql]) -> None:
+    client = flight_sql()
+    client.query("CREATE TEMP TABLE by_flight (i INTEGER)")
+    prepared = prepare(client, "INSERT INTO by_flight VALUES (?)")
+    assert prepared.is_update
+    command = messages.CommandPreparedStatementUpdate(
+        prepared_statement_handle=prepared.prepared_statement_handle
+    )
+    result = client.put(command, pa.table({"i": [1, 2, 3]}))
+    assert messages.DoPutUpdateResult.FromString(result).record_count == 3
+    assert client.query("SELECT count(*) AS n FROM by_flight")["n"].to_pylist() == [3]
+
+
+def test_closing_a_handle_twice_is_harmless(flight_sql: Callable[..., FlightSql]) -> None:
+    client = flight_sql()
+    handle = prepare(client, "SELECT 1").prepared_statement_handle
+    close(client, handle)
+    close(client, handle)
+
+
+@pytest.mark.parametrize("whose", ["closed", "foreign", "garbage", "empty"])
+def test_unknown_handle_is_refused(flight_sql: Callable[..., FlightSql], whose: str) -> None:
+    client, other = flight_sql(), flight_sql()
+    handle = prepare(client, "SELECT 1 AS secret").prepared_statement_handle
+    if whose == "closed":
+        close(client, handle)
+    elif whose == "foreign":
+        client = other
+    else:
+        handle = b"\xff\x00garbage" if whose == "garbage" else b""
+    query = messages.CommandPreparedStatementQuery(prepared_statement_handle=handle)
+    update = messages.CommandPreparedStatementUpdate(prepared_statement_handle=handle)
+    bound = pa.table({"p": [1]})
+    attempts: list[Callable[[], Any]] = [
+        lambda: client.info(query),
+        lambda: client.put(query, bound),
+        lambda: client.put(update, bound),
+        lambda: client.client.get_schema(flight_descriptor(query), client.options()),
+    ]
+    for attempt in attempts:
+        with pytest.raises(KeyError, match="STATEMENT_NOT_FOUND: "):
+            attempt()
+    assert client.query("SELECT 1 AS one")["one"].to_pylist() == [1]
+
+
+def flight_descriptor(command: Any) -> Any:
+    return flight.FlightDescriptor.for_command(encode(command))
+
+
+def test_parameters_have_the_types_of_their_columns(cursor: Any) -> None:
+    """JDBC binds by this schema: a timestamp into a parameter that is said to be one."""
+    cursor.execute("CREATE TABLE typed_parameters (i INTEGER, d DECIMAL(10, 2), t TIMESTAMP)")
+    decimal, timestamp = pa.decimal128(10, 2), pa.timestamp("us")
+    for sql, types in [
+        ("INSERT INTO typed_parameters VALUES (?, ?, ?)", [pa.int32(), decimal, timestamp]),
+        ("INSERT INTO typed_parameters (t, i) VALUES (?, abs(?))", [timestamp, pa.string()]),
+        ("UPDATE typed_parameters SET d = ? WHERE t >= ?", [decimal, timestamp]),
+        ("DELETE FROM typed_parameters WHERE i = ?", [pa.int32()]),
+        ("SELECT * FROM typed_parameters WHERE i = ?", [pa.int32()]),
+        ("SELECT i FROM typed_parameters AS p WHERE p.t < ? AND ? = i", [timestamp, pa.string()]),
+        ("WITH c AS (SELECT 1 AS x) SELECT x FROM c WHERE x = ?", [pa.int32()]),
+        ("SELECT ?", [pa.string()]),
+    ]:
+        assert cursor.adbc_prepare(sql).types == types, sql
