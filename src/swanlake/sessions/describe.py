@@ -70,8 +70,8 @@ def _parameter_schema(connection: duckdb.DuckDBPyConnection, prepared: PreparedS
     types: dict[str, Any] = {}
     if hints.by_place and statement.target:
         listed = ", ".join(hints.inserted or ["*"])
-        inserted = _schema(connection, f"SELECT {listed} FROM {statement.target} LIMIT 0").types
-        types = {name: inserted[i] for name, i in hints.by_place.items() if i < len(inserted)}
+        inserted = _types(connection, f"SELECT {listed} FROM {statement.target}")
+        types = {name: inserted[i][1] for name, i in hints.by_place.items() if i < len(inserted)}
     if hints.by_name:
         wanted = {_plain(column) for column in hints.by_name.values()}
         found = _column_types(connection, prepared, wanted)
@@ -89,26 +89,31 @@ def _column_types(
     connection: duckdb.DuckDBPyConnection, prepared: PreparedStatement, wanted: set[str]
 ) -> dict[str, Any]:
     """The types of columns by their names: from the result, else from the tables that are read."""
-    found = _by_name(prepared.dataset_schema)
+    found = {field.name.lower(): field.type for field in prepared.dataset_schema}
     if wanted <= found.keys():
         return found
-    target = prepared.last.target
+    statement = prepared.last
     try:
-        names = connection.get_table_names(prepared.last.text, qualified=True)
-        for table in [target] if target else sorted(names):
-            found = _by_name(_schema(connection, f"SELECT * FROM {table} LIMIT 0")) | found
+        tables = (
+            {statement.target}
+            if statement.target
+            else connection.get_table_names(statement.text, qualified=True)
+        )
+        for table in sorted(tables):
+            found = dict(_types(connection, f"SELECT * FROM {table}")) | found
     except duckdb.Error:
         pass  # a table that only the statement itself knows how to read
     return found
 
 
-def _schema(connection: duckdb.DuckDBPyConnection, sql: str) -> Any:
-    connection.execute(sql)
-    return WireFormat(connection.to_arrow_reader(1).schema).schema
-
-
-def _by_name(schema: Any) -> dict[str, Any]:
-    return {field.name.lower(): field.type for field in schema}
+def _types(connection: duckdb.DuckDBPyConnection, query: str) -> list[tuple[str, Any]]:
+    """The columns of a query by name with their types; text stands for what cannot travel."""
+    columns = connection.execute(f"{query} LIMIT 0").description or []
+    kinds = arrow_types(connection, [str(column[1]) for column in columns])
+    return [
+        (column[0].lower(), pa.string() if pa.types.is_null(kind) else kind)
+        for column, kind in zip(columns, kinds, strict=True)
+    ]
 
 
 def _plain(name: str) -> str:
