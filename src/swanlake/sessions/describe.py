@@ -94,16 +94,18 @@ def _column_types(
         return found
     statement = prepared.last
     try:
-        tables = (
-            {statement.target}
-            if statement.target
-            else connection.get_table_names(statement.text, qualified=True)
-        )
+        tables = {statement.target} if statement.target else _tables(connection, statement)
         for table in sorted(tables):
             found = dict(_types(connection, f"SELECT * FROM {table}")) | found
     except duckdb.Error:
         pass  # a table that only the statement itself knows how to read
     return found
+
+
+def _tables(connection: duckdb.DuckDBPyConnection, statement: Statement) -> set[str]:
+    """The tables a query reads, as it would write them; DuckDB tells only without parameters."""
+    text = statement.with_parameters(lambda name: "NULL")
+    return connection.get_table_names(text, qualified=True)
 
 
 def _types(connection: duckdb.DuckDBPyConnection, query: str) -> list[tuple[str, Any]]:
