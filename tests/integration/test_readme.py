@@ -1,0 +1,53 @@
+"""The tour of the README does what it says, word for word."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from swanlake.engine.extensions import load_extensions
+from tests.server_process import ServerProcess
+
+README = Path(__file__).parents[2] / "README.md"
+DEFAULT_URL = "grpc://127.0.0.1:4214"
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README.read_text(), re.DOTALL)
+
+
+def test_the_tour(start_server: Callable[..., ServerProcess]) -> None:
+    server = start_server()
+    environment = {"SWANLAKE_URL": server.url}
+
+    def run(*command: str) -> str:
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    (shell,) = [block for block in blocks("sh") if "swanlake ping" in block]
+    output = [
+        run(sys.executable, "-m", "swanlake", *shlex.split(line)[1:])
+        for line in shell.splitlines()
+        if line.startswith(".venv/bin/swanlake")
+    ]
+    assert "accepting" in output[0]
+    assert "Bern" in output[-1]
+    first, second = (block.replace(DEFAULT_URL, server.url) for block in blocks("python"))
+    assert run(sys.executable, "-c", first).startswith("2 rows written")
+    run(sys.executable, "-c", "import adbc_driver_flightsql.dbapi as adbc\n" + second)
+
+    (sql,) = [block for block in blocks("sql") if "ATTACH" in block]
+    stock = duckdb.connect()
+    load_extensions(stock)
+    rows: list[Any] = stock.execute(sql.replace("swanlake-home", str(server.home))).fetchall()
+    assert sorted(row[0] for row in rows) == ["Bern", "Bern", "Oslo", "Riga"]
+    assert stock.execute("SELECT count(*) FROM lake.numbers").fetchone() == (1_000_000,)
+    stock.close()
