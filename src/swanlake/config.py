@@ -68,7 +68,9 @@ class Settings:
         secret=True,
     )
     data_path: str = _setting(
-        "", "Where the lake keeps its Parquet files: a directory or s3://… Empty: `<home>/data`."
+        "",
+        "Where lakes keep their Parquet files, each under its name: a directory or s3://… "
+        "Empty: `<home>/data`.",
     )
     ducklake_init_sql: str = _setting(
         "",

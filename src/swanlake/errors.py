@@ -1,16 +1,22 @@
 """Every error SwanLake raises.
 
-    SwanLakeError ├── ConfigError (ValueError)      a setting is unknown or unreadable ├──
-    StartupError                  the server cannot start; carries the exit code │   ├──
-    AddressInUse │   └── CatalogUnreachable ├── InvalidRequest                the message makes no
-    sense: malformed, wrong type, wrong count ├── Unsupported                   understood, and not
-    offered ├── NotAuthenticated              no credentials, or wrong ones ├── NotFound
-    a handle, result or transaction that this caller does not have ├── TransactionAborted
-    a statement failed in it; ROLLBACK is the way out ├── SessionError │   ├──
-    SessionLimitReached       no session is free │   └── SessionLost               the session, or
-    the state it held, is gone ├── QueryError                    the engine refused or failed the
-    statement │   ├── QueryCancelled │   └── QueryTimeout (TimeoutError) └── ServerUnavailable
-    draining or overloaded: try again, here or elsewhere
+    SwanLakeError
+    ├── ConfigError (ValueError)      a setting is unknown or unreadable
+    ├── StartupError                  the server cannot start; carries the exit code
+    │   ├── AddressInUse
+    │   └── CatalogUnreachable
+    ├── InvalidRequest                the message makes no sense: malformed, wrong type, wrong count
+    ├── Unsupported                   understood, and not offered
+    ├── NotAuthenticated              no credentials, or wrong ones
+    ├── NotFound                      a handle, result or transaction that this caller does not have
+    ├── TransactionAborted            a statement failed in it; ROLLBACK is the way out
+    ├── SessionError
+    │   ├── SessionLimitReached       no session is free
+    │   └── SessionLost               the session, or the state it held, is gone
+    ├── QueryError                    the engine refused or failed the statement
+    │   ├── QueryCancelled
+    │   └── QueryTimeout (TimeoutError)
+    └── ServerUnavailable             draining or overloaded: try again, here or elsewhere
 
 An error is known by its ``identifier``: a stable word in capitals that begins every message on the
 wire, so that a client in any language can match it. ``docs/errors.md`` lists them all.

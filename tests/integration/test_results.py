@@ -212,7 +212,8 @@ def test_cancel_reaches_a_result_between_two_batches(flight_sql: Open) -> None:
     reader = connection.fetch(info)
     reader.read_chunk()
     eventually(lambda: is_idle(other))  # the client does not read, so the server does not fetch
-    assert cancel_result(other, info) == messages.CancelFlightInfoResult.CANCEL_STATUS_CANCELLED
+    refused = messages.CancelFlightInfoResult.CANCEL_STATUS_NOT_CANCELLABLE
+    assert cancel_result(other, info) != refused
     reading = Reading(reader)
     reading.join()
     assert "QUERY_CANCELLED" in str(reading.error)
@@ -281,3 +282,115 @@ def test_unread_results_expire(
     eventually(lambda: connection.status()["results_waiting"] == 0)
     with pytest.raises(pa.ArrowKeyError, match="RESULT_NOT_FOUND"):
         connection.fetch(info).read_all()
+
+
+#: The first batches come at once; each later one takes seconds.
+SLOW = """SELECT CASE WHEN i < 400000 THEN i ELSE list_sum(range(50000 + i % 2))::BIGINT END AS x
+FROM range(3000000) r(i)"""
+LATE_ERROR = "SELECT CASE WHEN i = 900000 THEN error('late') ELSE i END FROM range(1000000) r(i)"
+
+
+@pytest.mark.parametrize("way", ["fetched", "not fetched", "timeout", "cancelled", "abandoned"])
+def test_a_result_that_fails_after_its_statement_aborts_the_transaction(
+    flight_sql: Open, way: str
+) -> None:
+    """DuckDB answers COMMIT with success there, and rolls back: rows acknowledged and lost."""
+    connection, other = flight_sql(), flight_sql()
+    connection.query("CREATE OR REPLACE TABLE late (i INTEGER)")
+    connection.query("BEGIN; INSERT INTO late VALUES (1)")
+    match way:
+        case "fetched":
+            info = connection.execute(LATE_ERROR)
+            with pytest.raises(pa.ArrowInvalid, match="late"):
+                connection.fetch(info).read_all()
+        case "not fetched":
+            connection.execute(LATE_ERROR)
+        case "timeout":
+            info = connection.execute(SLOW, x_swanlake_query_timeout_seconds="0.5")
+            with pytest.raises(flight.FlightTimedOutError, match="QUERY_TIMEOUT"):
+                connection.fetch(info).read_all()
+        case "cancelled":
+            info = connection.execute(SLOW)
+            reading = Reading(connection.fetch(info))
+            eventually(lambda: other.status()["statements_running"] == 1)
+            cancel_result(other, info)
+            reading.join()
+        case "abandoned":
+            reader = connection.fetch(connection.execute(SLOW))
+            reading = Reading(reader)
+            eventually(lambda: other.status()["statements_running"] == 1)
+            reader.cancel()
+            reading.join()
+            eventually(lambda: is_idle(other))
+    with pytest.raises(pa.ArrowInvalid, match="TRANSACTION_ABORTED"):
+        connection.query("COMMIT")
+    connection.query("ROLLBACK")
+    assert connection.query("FROM late").num_rows == 0
+
+
+def test_a_statement_behind_a_slow_result_keeps_its_own_limit(flight_sql: Open) -> None:
+    connection = flight_sql()
+    info = connection.execute(SLOW)
+    started = time.monotonic()
+    with pytest.raises(flight.FlightTimedOutError, match="QUERY_TIMEOUT"):
+        connection.query("SELECT 1", x_swanlake_query_timeout_seconds="0.5")
+    assert time.monotonic() - started < 10
+    assert cancel_result(flight_sql(), info) != 0
+    assert connection.query("SELECT 1").num_rows == 1
+
+
+def test_closing_a_session_with_a_slow_result_is_quick(flight_sql: Open) -> None:
+    connection, other = flight_sql(x_swanlake_session_id=str(uuid.uuid4())), flight_sql()
+    connection.execute(SLOW)
+    started = time.monotonic()
+    connection.close_session()
+    assert time.monotonic() - started < 10
+    eventually(lambda: is_idle(other))
+
+
+def test_cancel_reaches_a_statement_that_waits_for_its_turn(flight_sql: Open) -> None:
+    name, query_id = str(uuid.uuid4()), str(uuid.uuid4())
+    running = flight_sql(x_swanlake_session_id=name)
+    waiting = flight_sql(x_swanlake_session_id=name, x_swanlake_query_id=query_id)
+    other = flight_sql()
+    failures: list[Exception] = []
+
+    def run(connection: FlightSql, sql: str) -> None:
+        try:
+            connection.execute(sql)
+        except flight.FlightError as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=run, args=(running, ENDLESS))]
+    threads[0].start()
+    eventually(lambda: other.status()["statements_running"] == 1)
+    threads.append(
+        threading.Thread(target=run, args=(waiting, "CREATE TABLE never_made AS SELECT 1"))
+    )
+    threads[1].start()
+    request = messages.ActionCancelByQueryIdRequest(query_id=query_id)
+    done = messages.ActionCancelQueryResult.CANCEL_RESULT_CANCELLED
+    eventually(lambda: other.ask(Actions.CANCEL_BY_QUERY_ID, request).result == done)
+    threads[1].join(10)
+    assert "QUERY_CANCELLED" in str(failures[0])
+    running.close_session()
+    threads[0].join(10)
+    with pytest.raises(pa.ArrowKeyError):
+        other.query("FROM never_made")
+
+
+def test_cancel_stops_a_result_that_is_already_buffered(flight_sql: Open) -> None:
+    connection, other = flight_sql(), flight_sql()
+    info = connection.execute("SELECT i, 'text ' || i AS s FROM range(6000000) r(i)")
+    connection.query("SELECT 1")  # sets the rest of it aside
+    reader = connection.fetch(info)
+    reader.read_chunk()
+    cancel_result(other, info)
+    reading = Reading(reader)
+    reading.join()
+    assert "QUERY_CANCELLED" in str(reading.error)
+
+
+def test_every_statement_of_a_text_runs_to_its_end(flight_sql: Open) -> None:
+    with pytest.raises(pa.ArrowInvalid, match="late"):
+        flight_sql().query(LATE_ERROR + "; SELECT 2")

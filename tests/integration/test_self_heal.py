@@ -110,3 +110,13 @@ def test_a_prepared_statement_outlives_the_engine(open_flight: Open) -> None:
     break_engine(breaker)
     command = messages.CommandPreparedStatementQuery(prepared_statement_handle=handle)
     assert connection.fetch(connection.info(command)).read_all()["i"].to_pylist() == [7]
+
+
+def test_a_session_whose_place_is_gone_is_told_so(open_flight: Open) -> None:
+    breaker, connection = open_flight(), open_flight()
+    connection.query("ATTACH ':memory:' AS passing; USE passing")
+    break_engine(breaker)
+    with pytest.raises(pa.ArrowKeyError, match=r"SESSION_LOST.*attached databases.*use"):
+        connection.query("SELECT 1")
+    found = connection.query("SELECT current_catalog() AS c")
+    assert found["c"].to_pylist() == ["swanlake"]

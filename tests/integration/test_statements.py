@@ -8,6 +8,8 @@ from typing import Any
 import adbc_driver_manager
 import pytest
 
+from swanlake.protocol import messages
+
 
 def rows(cursor: Any, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
     cursor.execute(sql, *parameters)
@@ -168,3 +170,11 @@ def test_persistence_over_restart(start_server: Callable[..., Any], connect: Any
     with connect(second.url).cursor() as cursor:
         cursor.execute("SELECT count(*) FROM kept")
         assert cursor.fetchall() == [(1,)]
+
+
+def test_affected_rows_of_an_update_that_returns_rows(flight_sql: Callable[..., Any]) -> None:
+    connection = flight_sql()
+    connection.query("CREATE TEMP TABLE returned_too (i INTEGER)")
+    sql = "INSERT INTO returned_too VALUES (1), (2) RETURNING i"
+    answer = connection.put(messages.CommandStatementUpdate(query=sql))
+    assert messages.DoPutUpdateResult.FromString(answer).record_count == 2

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.flight as flight
 import pytest
 
 from swanlake.protocol import messages
-from tests.flight import FlightSql
+from tests.flight import FlightSql, eventually
 
 Open = Callable[..., FlightSql]
 
@@ -165,3 +167,26 @@ def test_concurrent_autocommit_writers_all_succeed(flight_sql: Open) -> None:
         "SELECT count(*) AS n, count(DISTINCT (writer, i)) AS d FROM tx_writers"
     )
     assert found.to_pylist() == [{"n": writers * each, "d": writers * each}]
+
+
+def test_temporary_tables_need_no_turn_at_the_lake(
+    start_server: Callable[..., Any], flight_sql: Open
+) -> None:
+    server = start_server("--commit-lock-timeout-seconds", "0.5")
+    writer, other = flight_sql(server.url), flight_sql(server.url)
+    other.query("CREATE TEMP TABLE own (i INTEGER)")
+    writer.query("CREATE TABLE lake_table (i BIGINT)")
+    slow = "INSERT INTO lake_table SELECT count(*) FROM range(100000000000) r(x) WHERE x % 7 = 3"
+
+    def write() -> None:
+        with pytest.raises(flight.FlightTimedOutError):
+            writer.query(slow, x_swanlake_query_timeout_seconds="6")
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    eventually(lambda: flight_sql(server.url).status()["statements_running"] == 1)
+    assert other.execute("INSERT INTO own VALUES (1), (2)").total_records == 2
+    with pytest.raises(flight.FlightUnavailableError, match="COMMIT_LOCK_TIMEOUT"):
+        other.query("INSERT INTO lake_table VALUES (1)")
+    thread.join()
+    assert count(other, "lake_table") == 0

@@ -111,3 +111,14 @@ def test_a_run_has_a_query_id_even_if_nobody_gave_one(watchdog: Watchdog) -> Non
 )
 def test_peer_addresses(peer: str, address: str) -> None:
     assert peer_address(peer) == address
+
+
+def test_what_is_done_is_not_reported_stopped(
+    watchdog: Watchdog, connection: duckdb.DuckDBPyConnection
+) -> None:
+    run = Run(watchdog, KEY)
+    with run.engaged(connection):
+        connection.execute("CREATE TABLE t AS SELECT 1 AS i")
+        run.cancel(QueryCancelled("too late"))
+        with run.engaged(connection):
+            assert connection.fetchall() == [(1,)]

@@ -65,6 +65,11 @@ def test_kind(sql: str, kind: Kind) -> None:
         ("CREATE TEMP TABLE t (i INTEGER)", False),
         ("CREATE OR REPLACE TEMPORARY TABLE t AS SELECT 1", False),
         ("CREATE TABLE temp_like (i INTEGER)", True),
+        ("CREATE TABLE readings (temp DOUBLE)", True),
+        ("CREATE TABLE w AS SELECT temp FROM y", True),
+        ("COPY t TO 'x.csv'", False),
+        ("COPY (SELECT 1 FROM u) TO 'x.csv'", False),
+        ("COPY t FROM 'x.csv'", True),
         ("INSERT INTO t VALUES (1)", True),
         ("WITH a AS (SELECT 1) INSERT INTO t FROM a", True),
         ("CALL ducklake_expire_snapshots('x')", True),
@@ -201,3 +206,9 @@ def test_an_insert_knows_the_columns_it_lists() -> None:
     hints = parameter_hints(one('INSERT INTO s.t (a, "b c") VALUES (?, ?)'))
     assert hints.inserted == ["a", '"b c"']
     assert parameter_hints(one("INSERT INTO t VALUES (?)")).inserted is None
+
+
+def test_a_probe_ends_where_its_statement_ends() -> None:
+    probe = one("SELECT 2 AS x; -- done").probe()
+    assert probe is not None
+    assert CONNECTION.execute(probe).description[0][0] == "x"

@@ -38,7 +38,7 @@ class EngineSpec:
             lake=LakeLocation(
                 catalog=DEFAULT_CATALOG,
                 sqlite_path=home / "catalogs" / f"{DEFAULT_CATALOG}.sqlite",
-                data_path=settings.data_location,
+                data_path=f"{settings.data_location.rstrip('/')}/{DEFAULT_CATALOG}",
                 metabase_url=settings.metabase_url,
             ),
             temp_directory=settings.temp_directory,

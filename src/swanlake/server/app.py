@@ -100,7 +100,7 @@ class Server:
         self._host.close()
 
     def _interrupt(self) -> None:
-        running = self.registry.watchdog.running()
+        running = self.registry.running()
         if not running:
             return
         log.warning("interrupting %d statement(s) at the end of the grace", len(running))
@@ -109,7 +109,7 @@ class Server:
         self._wait_until_idle(time.monotonic() + _INTERRUPT_SECONDS)
 
     def _wait_until_idle(self, deadline: float) -> None:
-        self._wait_until(lambda: not self.registry.watchdog.running(), deadline)
+        self._wait_until(lambda: not self.registry.running(), deadline)
 
     def _wait_until(self, reached: Callable[[], bool], deadline: float) -> None:
         looks = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
@@ -177,25 +178,15 @@ class SwanLakeService(flight.FlightServerBase):
             if command.statement_handle == _NO_ROWS:
                 return flight.RecordBatchStream(pa.RecordBatchReader.from_batches(EMPTY_SCHEMA, []))
             stream = self._registry.redeem(command.statement_handle, call.identity.name)
-            return flight.GeneratorStream(stream.schema, self._batches(stream, call))
+            batches = _batches(stream, call)
+            # Not a finally in the generator: one that was never started would not run it.
+            weakref.finalize(batches, self._registry.delivered, stream).atexit = False
+            return flight.GeneratorStream(stream.schema, batches)
         if type(command) in _METADATA:
             with self._statement(call) as (session, run):
                 table = _METADATA[type(command)][1](session, run, command)
             return flight.RecordBatchStream(table)
         raise Unsupported(f"A {command.DESCRIPTOR.name} is not a ticket.")
-
-    def _batches(self, stream: ResultStream, call: Call) -> Iterator[Any]:
-        """The batches of a result for one DoGet; a client that goes away ends it."""
-        try:
-            while True:
-                # Only inside this block is the call certainly alive, and its probe safe to use.
-                with _errors_on_wire(), stream.run.call(call.is_cancelled):
-                    batch = stream.read()
-                if batch is None:
-                    return
-                yield batch
-        finally:
-            self._registry.delivered(stream)
 
     def _outcome_info(self, outcome: Outcome, descriptor: Any) -> Any:
         stream = outcome.stream
@@ -216,7 +207,7 @@ class SwanLakeService(flight.FlightServerBase):
             if isinstance(command, messages.CommandStatementUpdate):
                 outcome = session.execute(run, command.query, _transaction(command))
                 if outcome.stream is not None:
-                    outcome.stream.close()
+                    outcome.stream.discard()
                 affected = outcome.affected or 0
             elif isinstance(command, messages.CommandPreparedStatementUpdate):
                 prepared = session.prepared(command.prepared_statement_handle)
@@ -395,8 +386,19 @@ class SwanLakeService(flight.FlightServerBase):
             query_id=call.query_id,
             timeout=next(limit for limit in limits if limit is not None),
         )
-        with run.call(call.is_cancelled):
+        with self._registry.tracking(run), run.call(call.is_cancelled):
             yield session, run
+
+
+def _batches(stream: ResultStream, call: Call) -> Iterator[Any]:
+    """The batches of a result for one DoGet; a client that goes away ends it."""
+    while True:
+        # Only inside this block is the call certainly alive, and its probe safe to use.
+        with _errors_on_wire(), stream.run.call(call.is_cancelled):
+            batch = stream.read()
+        if batch is None:
+            return
+        yield batch
 
 
 def _command_of(descriptor: Any) -> bytes:

@@ -8,12 +8,15 @@ from pathlib import Path
 
 _TABLES = (Path("/proc/self/net/tcp"), Path("/proc/self/net/tcp6"))
 _ESTABLISHED = "01"
+_INODE = 9  # its column in the tables
 _IPV4_IN_IPV6 = bytes(10) + b"\xff\xff"
 
 
-def connected_peers(port: int) -> frozenset[str] | None:
-    """The peers connected to a local port, as ``ip:port``; None where the kernel does not tell."""
-    found: set[str] = set()
+def connected_peers(port: int) -> dict[str, str] | None:
+    """The peers connected to a local port, as ``ip:port``, with what tells one connection from a
+    later one of the same address; None where the kernel does not say.
+    """
+    found: dict[str, str] = {}
     readable = False
     for table in _TABLES:
         try:
@@ -22,10 +25,11 @@ def connected_peers(port: int) -> frozenset[str] | None:
             continue
         readable = True
         for line in lines:
-            local, remote, state = line.split()[1:4]
+            fields = line.split()
+            local, remote, state = fields[1:4]
             if state == _ESTABLISHED and int(local.rsplit(":", 1)[1], 16) == port:
-                found.add(_address(remote))
-    return frozenset(found) if readable else None
+                found[_address(remote)] = fields[_INODE]
+    return found if readable else None
 
 
 def _address(text: str) -> str:

@@ -6,17 +6,21 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from swanlake.config import Settings
-from swanlake.errors import NotFound, SessionLimitReached, SessionLost
+from swanlake.errors import NotFound, QueryCancelled, SessionLimitReached, SessionLost
 from swanlake.sessions.ids import SessionKey
 from swanlake.sessions.results import ResultStream
 from swanlake.sessions.runs import Run, Watchdog
 from swanlake.sessions.session import Session, SessionServices
 
 log = logging.getLogger("swanlake.sessions")
+
+#: An address is not given to another connection sooner than this after the last call.
+_RECENT_SECONDS = 10.0
 
 
 @dataclass
@@ -38,8 +42,10 @@ class _Place:
     """A key's place in the registry, taken before its session exists so that only one is made."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         self.session: Session | None = None
+        #: What the kernel calls the TCP connection of a session that is named after its address.
+        self.connection: str | None = None
 
 
 class SessionRegistry:
@@ -49,7 +55,7 @@ class SessionRegistry:
         self,
         settings: Settings,
         services: SessionServices,
-        connected_peers: Callable[[], frozenset[str] | None] = lambda: None,
+        connected_peers: Callable[[], Mapping[str, str] | None] = lambda: None,
     ) -> None:
         self._settings = settings
         self._services = services
@@ -59,6 +65,7 @@ class SessionRegistry:
         #: Results whose ticket was not redeemed yet, and those on their way to a client.
         self._results: dict[bytes, ResultStream] = {}
         self._delivering: dict[bytes, ResultStream] = {}
+        self._calls: set[Run] = set()
         self._metrics = SessionMetrics()
         self.watchdog = Watchdog()
         self._stopped = threading.Event()
@@ -71,19 +78,48 @@ class SessionRegistry:
 
     def get(self, key: SessionKey, *, resume: bool = False) -> Session:
         """The session of that key, made if it is new; with ``resume`` a new one is an error."""
-        place = self._place(key, resume)
-        with place.lock:
-            if place.session is None:
-                try:
-                    place.session = Session(key, self._services)
-                except BaseException:
-                    with self._lock:
-                        self._places.pop(key, None)
-                    raise
-                with self._lock:
-                    self._metrics.created += 1
-                log.info("session %s opened", key)
-            return place.session
+        while True:
+            place = self._place(key, resume)
+            with place.lock:
+                if not self._is_current(key, place):
+                    continue  # it was closed, or could not be made, while we waited for it
+                if place.session is None:
+                    place.session = self._open(key, place)
+                return place.session
+
+    def _open(self, key: SessionKey, place: _Place) -> Session:
+        try:
+            session = Session(key, self._services)
+        except BaseException:
+            with self._lock:
+                self._places.pop(key, None)
+            raise
+        if key.from_peer:
+            place.connection = (self._connected_peers() or {}).get(key.id)
+        with self._lock:
+            self._metrics.created += 1
+        log.info("session %s opened", key)
+        return session
+
+    def _is_current(self, key: SessionKey, place: _Place) -> bool:
+        """True if the place is still the key's; its session is in use from now on."""
+        if self._was_taken_over(key, place):
+            self.close(key, "disconnected")
+            return False
+        with self._lock:
+            if self._places.get(key) is not place:
+                return False
+            if place.session is not None:
+                place.session.touch()  # under the lock, so that no sweep closes it as idle
+            return True
+
+    def _was_taken_over(self, key: SessionKey, place: _Place) -> bool:
+        """True if another connection now has the address that an idle session is named after."""
+        session = place.session
+        if session is None or place.connection is None or session.idle_seconds < _RECENT_SECONDS:
+            return False
+        peers = self._connected_peers()
+        return peers is not None and peers.get(key.id) != place.connection
 
     def find(self, key: SessionKey) -> Session | None:
         """The session of that key if there is one; never makes one."""
@@ -111,9 +147,12 @@ class SessionRegistry:
             known = [(key, place.session) for key, place in self._places.items() if place.session]
         closed = 0
         for key, session in known:
-            reason = self._reason_to_close(key, session, peers)
-            if reason is not None:
-                closed += self.close(key, reason)
+            with self._lock:
+                reason = self._reason_to_close(key, session, peers)
+                if reason is None or self._places.pop(key, None) is None:
+                    continue
+            self._end(session, reason)
+            closed += 1
         return closed
 
     def metrics(self) -> SessionMetrics:
@@ -152,7 +191,7 @@ class SessionRegistry:
         """Closes a redeemed result: it was read to its end, or nobody reads it any more."""
         with self._lock:
             self._delivering.pop(stream.handle, None)
-        stream.close()
+        stream.abandon(QueryCancelled("The client went away."))
 
     @property
     def results_waiting(self) -> int:
@@ -163,15 +202,31 @@ class SessionRegistry:
         """The caller's statements that run, or whose result was not read to its end yet."""
         with self._lock:
             streams = [*self._results.values(), *self._delivering.values()]
-        runs = {*(stream.run for stream in streams), *self.watchdog.running()}
+        runs = {*(stream.run for stream in streams), *self.running()}
         return [run for run in runs if run.session.identity == identity]
+
+    @contextmanager
+    def tracking(self, run: Run) -> Iterator[None]:
+        """The time in which a call works on a statement, or waits for its turn to."""
+        with self._lock:
+            self._calls.add(run)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._calls.discard(run)
+
+    def running(self) -> set[Run]:
+        """The statements that execute, are fetched from, or wait for their turn."""
+        with self._lock:
+            return {*self._calls, *self.watchdog.running()}
 
     def forget(self, run: Run) -> None:
         """Drops the result of a cancelled statement."""
         with self._lock:
             stream = self._results.pop(run.handle, None)
         if stream is not None:
-            stream.close()
+            stream.abandon(QueryCancelled("The statement was cancelled on request."))
 
     # ---- end -----------------------------------------------------------------------------------
 
@@ -207,7 +262,7 @@ class SessionRegistry:
         )
 
     def _reason_to_close(
-        self, key: SessionKey, session: Session, peers: frozenset[str] | None
+        self, key: SessionKey, session: Session, peers: Mapping[str, str] | None
     ) -> str | None:
         if session.running:
             return None
@@ -228,7 +283,7 @@ class SessionRegistry:
             self._metrics.lifetime_seconds_total += lifetime
             self._metrics.lifetime_seconds_max = max(self._metrics.lifetime_seconds_max, lifetime)
         for stream in orphans:
-            stream.close()
+            stream.abandon(QueryCancelled(f"The session was closed ({reason})."))
         log.info("session %s closed (%s) after %.1f s", session.key, reason, lifetime)
 
     def _drop_old_results(self) -> None:
@@ -238,7 +293,7 @@ class SessionRegistry:
             for stream in expired:
                 del self._results[stream.handle]
         for stream in expired:
-            stream.close()
+            stream.abandon(QueryCancelled("Nobody fetched the result in time."))
 
     def _sweep_often(self) -> None:
         while not self._stopped.wait(self._settings.session_sweep_seconds):

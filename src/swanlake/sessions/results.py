@@ -19,7 +19,7 @@ from swanlake.sessions.wire import WireFormat
 _VECTOR = 2048  # rows DuckDB works on at a time
 _CELLS_PER_BATCH = 512 * 1024
 _MAX_ROWS_PER_BATCH = 64 * _VECTOR
-_LOCK_POLL = 0.05
+_POLL = 0.05
 
 
 def rows_per_batch(columns: int) -> int:
@@ -56,6 +56,7 @@ class ResultStream:
         self._lock = threading.Lock()
         self._error: SwanLakeError | None = None
         self._closed = False
+        self._settling: threading.Thread | None = None
         batch_rows = rows_per_batch(len(connection.description or ()))
         self._reader: Any = connection.to_arrow_reader(batch_rows)
         self._format = WireFormat(self._reader.schema)
@@ -78,6 +79,7 @@ class ResultStream:
         """The next batch, or None at the end."""
         with self._lock:
             self._activity()
+            self.run.check_stopped()
             batch = self._buffer.take()
             if batch is not None:
                 return batch
@@ -90,16 +92,32 @@ class ResultStream:
             return self._fetch()
 
     def settle(self, check: Callable[[], None]) -> None:
-        """Buffers what DuckDB still holds; ``check`` raises when nobody waits for that any more."""
-        while not self._lock.acquire(timeout=_LOCK_POLL):
+        """Buffers what DuckDB still holds; returns when the connection is free.
+
+        A batch may take long, and the statement that waits has its own limits: the work is done by
+        a thread, while ``check`` is asked again and again and raises when nobody waits any more.
+        The thread then goes on, and the next statement finds it further.
+        """
+        if not self.live:
+            return
+        if self._settling is None or not self._settling.is_alive():
+            self._settling = threading.Thread(
+                target=self._settle, name="swanlake-settle", daemon=True
+            )
+            self._settling.start()
+        while self._settling.is_alive():
+            self._settling.join(_POLL)
             check()
-        try:
-            while self._reader is not None:
-                check()
+
+    def _settle(self) -> None:
+        while self.live and not self._closed:
+            with self._lock:  # given back after each batch: a client may be reading meanwhile
                 try:
                     batch = self._fetch()
                     if batch is not None:
                         self._buffer.append(batch)
+                except SwanLakeError as failed:
+                    self._fail(failed)
                 except OSError as full:
                     self._fail(
                         QueryError(
@@ -107,10 +125,6 @@ class ResultStream:
                             identifier="RESULT_SPILL_FAILED",
                         )
                     )
-                except SwanLakeError as failed:
-                    self._fail(failed)
-        finally:
-            self._lock.release()
 
     def drain(self) -> None:
         """Buffers the whole result now, and raises what it raises."""
@@ -129,10 +143,22 @@ class ResultStream:
 
     def close(self) -> None:
         """Gives up the rest of the result; a fetch that is under way ends first."""
+        self._closed = True
         with self._lock:
-            self._closed = True
             self._release()
             self._buffer.close()
+
+    def abandon(self, reason: SwanLakeError) -> None:
+        """Gives up the rest of the result at once: a fetch that is under way is interrupted."""
+        self._closed = True
+        if self.live:
+            self.run.cancel(reason)
+        self.close()
+
+    def discard(self) -> None:
+        """Reads the result to its end and keeps nothing of it; raises what it raises."""
+        while self.read() is not None:
+            pass
 
     def _read_ahead(self, batch_rows: int) -> None:
         """Reads the first batch, so that a statement that fails at once fails in its execution.
@@ -159,15 +185,15 @@ class ResultStream:
         except StopIteration:
             self._release()
             return None
+        except SwanLakeError as stopped:  # first: a timeout is an OSError as well
+            self._release()
+            self._error = stopped
+            raise
         except ENGINE_ERRORS as error:
             self._release()
             self._report(error)
             self._error = translate(error)
             raise self._error from error
-        except SwanLakeError as stopped:
-            self._release()
-            self._error = stopped
-            raise
 
     def _fail(self, error: SwanLakeError) -> None:
         self._release()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +12,8 @@ import duckdb
 
 from swanlake.errors import QueryCancelled, QueryTimeout, SwanLakeError
 from swanlake.sessions.ids import SessionKey, new_handle
+
+log = logging.getLogger("swanlake.sessions")
 
 #: How often running statements are looked at: the latency of a timeout and of a client's hang-up.
 WATCH_INTERVAL = 0.05
@@ -59,7 +62,14 @@ class Run:
 
     @contextmanager
     def engaged(self, connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
-        """The time in which DuckDB works for this statement and may be interrupted."""
+        """The time in which DuckDB works for this statement and may be interrupted.
+
+        Inside itself it does nothing: what has begun is stopped by an interrupt or not at all, and
+        never by a look at the clock when it is already done.
+        """
+        if self.engaged_now:
+            yield
+            return
         with self._lock:
             # Not the client's probe: gRPC takes a tenth of a millisecond to answer it, and the
             # watchdog asks it for every statement that lasts.
@@ -92,6 +102,12 @@ class Run:
         """Raises if the statement was cancelled, ran out of time, or nobody waits for it."""
         with self._lock:
             self._look()
+            if self._stop is not None:
+                raise self._stop
+
+    def check_stopped(self) -> None:
+        """Raises if the statement was stopped; asks nobody."""
+        with self._lock:
             if self._stop is not None:
                 raise self._stop
 
@@ -171,4 +187,7 @@ class Watchdog:
                     return
             time.sleep(WATCH_INTERVAL)  # first: most statements are over by then
             for run in self.running():
-                run.watch()
+                try:
+                    run.watch()
+                except Exception:
+                    log.exception("a statement could not be watched")

@@ -60,7 +60,7 @@ class SessionServices:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a statement gave: a stream of rows, or a number of affected rows, or neither."""
+    """What a statement gave: a stream of rows, a number of affected rows, both, or neither."""
 
     stream: ResultStream | None = None
     affected: int | None = None
@@ -172,7 +172,6 @@ class Session:
             outcome = self._run_bulk(run, prepared.statements, stream, stream.schema)
             if outcome.stream is not None:
                 outcome.stream.close()
-                return outcome.stream.total_rows or 0
             return outcome.affected or 0
 
     # ---- transactions --------------------------------------------------------------------------
@@ -204,8 +203,9 @@ class Session:
 
     @property
     def running(self) -> bool:
-        """True while a statement executes or a client may still fetch from a live result."""
-        return self._busy.locked() or (self._live is not None and self._live.run.engaged_now)
+        """True while a statement executes, or waits to, or DuckDB works on a result."""
+        live = self._live
+        return self._busy.locked() or (live is not None and live.run.engaged_now)
 
     @property
     def idle_seconds(self) -> float:
@@ -222,16 +222,15 @@ class Session:
         stop = QueryCancelled(f"The session was closed ({reason}).")
         deadline = time.monotonic() + _CLOSE_PATIENCE
         while not self._busy.acquire(timeout=_TURN_POLL):
-            if self._current is not None:
-                self._current.cancel(stop)
+            for run in (self._current, self._live.run if self._live else None):
+                if run is not None:
+                    run.cancel(stop)
             if time.monotonic() > deadline:
                 log.warning(
                     "session %s is still busy; its statement frees it when it ends", self.key
                 )
                 return
         try:
-            if self._live is not None:
-                self._live.run.cancel(stop)
             self._release()
         finally:
             self._busy.release()
@@ -258,6 +257,9 @@ class Session:
             if self._live is not None:
                 self._live.settle(run.check)
                 self._live = None
+                if self.transaction.open and not self.transaction.aborted:
+                    # It may have failed after its statement, while it was fetched.
+                    self.transaction.aborted = self._transaction_is_aborted()
             yield
         finally:
             self._current = None
@@ -270,7 +272,7 @@ class Session:
         if not self._released:
             self._released = True
             if self._live is not None:
-                self._live.close()
+                self._live.abandon(QueryCancelled("The session was closed."))
             self._services.host.release(self._lease)
 
     def _parse(self, sql: str) -> list[Statement]:
@@ -306,9 +308,10 @@ class Session:
             )
         with self._commit_turn(run, statement):
             try:
+                # One engagement to the end: a statement that was done must not be reported stopped.
                 with run.engaged(self._connection):
                     self._connection.execute(statement.parsed, parameters)
-                outcome = self._collect(run, statement, keep_rows)
+                    outcome = self._collect(run, statement, keep_rows)
             except STATEMENT_ERRORS as error:
                 self._fail(error, statement)
         self._remember(statement)
@@ -325,15 +328,14 @@ class Session:
                 spill_directory=self._services.spill_directory,
             )
             if not keep_rows:
-                stream.close()
+                stream.discard()
             elif statement.may_write:
                 stream.drain()  # a write is over when its turn is over
             elif stream.live:
                 self._live = stream
-            return Outcome(stream=stream)
-        with run.engaged(self._connection):
-            columns = [column[0] for column in self._connection.description or ()]
-            rows = self._connection.fetchall()
+            return Outcome(stream, stream.total_rows if statement.is_change else None)
+        columns = [column[0] for column in self._connection.description or ()]
+        rows = self._connection.fetchall()
         if statement.kind is not Kind.CHANGE:
             return Outcome()
         # A CREATE without AS has a Count column too, and no row in it.
@@ -352,7 +354,7 @@ class Session:
             for batch, row in binding.rows(batches):
                 stream = self._run_row(run, last, batch, row).stream
                 assert stream is not None
-                stream.drain()
+                self._look(run, lambda _, stream=stream: stream.drain())
                 self._live = None
                 if result is None:
                     result = stream
@@ -410,7 +412,7 @@ class Session:
         try:
             with run.engaged(self._connection):
                 return look(self._connection, *arguments)
-        except ENGINE_ERRORS as error:
+        except STATEMENT_ERRORS as error:
             self._fail(error)
 
     @contextmanager
@@ -453,9 +455,19 @@ class Session:
         if self.transaction.open:
             commits = statement.kind is Kind.COMMIT and self.transaction.wrote
         else:
-            commits = statement.may_write
+            commits = statement.may_write and not self._is_temporary(statement.target)
         with self._services.gate.turn(run.check) if commits else nullcontext():
             yield
+
+    def _is_temporary(self, target: str | None) -> bool:
+        """True for a table of this session alone, which needs no turn at the lake."""
+        if target is None or "." in target or not self._has_temporary_state:
+            return False
+        try:
+            self._connection.execute(f"SELECT 1 FROM temp.main.{target} LIMIT 0")
+        except duckdb.Error:
+            return False
+        return True
 
     def _remember(self, statement: Statement) -> None:
         self.transaction.succeeded(statement)
@@ -503,7 +515,7 @@ class Session:
             what
             for what, had in (
                 ("its open transaction", self.transaction.open),
-                ("its temporary objects", self._has_temporary_state),
+                ("its temporary objects and attached databases", self._has_temporary_state),
             )
             if had
         ]
@@ -511,8 +523,12 @@ class Session:
         self._services.host.release(old)
         self.transaction.reset()
         self._has_temporary_state = False
-        for sql in self._settings.values():
-            self._connection.execute(sql)
+        for name, sql in list(self._settings.items()):
+            try:
+                self._connection.execute(sql)
+            except duckdb.Error:  # what it named was lost with the engine
+                del self._settings[name]
+                lost.append(f"its setting of {name}")
         if lost:
             raise SessionLost(
                 f"The engine was restarted after a fatal error and the session lost "

@@ -57,6 +57,8 @@ _HARMLESS = {
     StatementType.ATTACH,
     StatementType.DETACH,
 }
+#: What CREATE makes; before that word stands TEMP, after it names that may be "temp" as well.
+_CREATED = ("table", "view", "sequence", "macro", "function", "type", "schema", "index", "secret")
 _VERBS = {
     "begin": Kind.BEGIN,
     "start": Kind.BEGIN,
@@ -89,9 +91,14 @@ class Statement:
     def kind(self) -> Kind:
         if self.type == StatementType.TRANSACTION:
             return _VERBS[self.tokens[0].text.lower()]
-        if self.type in _QUERIES or (self.type in _CHANGES and self._returning is not None):
+        if self.type in _QUERIES or (self.is_change and self._returning is not None):
             return Kind.QUERY
-        return Kind.CHANGE if self.type in _CHANGES else Kind.COMMAND
+        return Kind.CHANGE if self.is_change else Kind.COMMAND
+
+    @property
+    def is_change(self) -> bool:
+        """True if it changes rows, whether or not it returns them."""
+        return self.type in _CHANGES
 
     @cached_property
     def parameters(self) -> tuple[str, ...]:
@@ -102,9 +109,17 @@ class Statement:
     @property
     def may_write(self) -> bool:
         """True unless the statement certainly changes nothing that others can see."""
+        if self.type == StatementType.COPY:
+            return not self._copies_out
         if self.type == StatementType.EXPLAIN:
             return any(token.is_word("analyze") for token in self.tokens[1:3])
         return self.type not in _HARMLESS and not self.creates_temporary
+
+    @property
+    def _copies_out(self) -> bool:
+        """COPY … TO a file, as against COPY … FROM one."""
+        direction = next(t for t in self.tokens if t.depth == 0 and t.is_kw("to", "from"))
+        return direction.is_kw("to")
 
     @property
     def is_setting(self) -> bool:
@@ -121,9 +136,10 @@ class Statement:
 
     @property
     def creates_temporary(self) -> bool:
-        return self.type == StatementType.CREATE and any(
-            token.is_word("temp", "temporary") for token in self.tokens[1:6]
-        )
+        if self.type != StatementType.CREATE:
+            return False
+        before = takewhile(lambda token: not token.is_word(*_CREATED), self.tokens[1:])
+        return any(token.is_word("temp", "temporary") for token in before)
 
     def removes_catalog(self, name: str) -> bool:
         """True for DETACH of that catalog, and for an ATTACH that would take its place."""
@@ -137,6 +153,7 @@ class Statement:
     def leaves_state(self) -> bool:
         """True if the connection then holds something that cannot be rebuilt from its text."""
         return self.creates_temporary or self.type in (
+            StatementType.ATTACH,
             StatementType.PREPARE,
             StatementType.CREATE_FUNC,
         )
@@ -154,11 +171,17 @@ class Statement:
     def probe(self) -> str | None:
         """A query with the same columns as this statement and no rows, or None if there is none."""
         if self.type in (StatementType.SELECT, StatementType.RELATION):
-            return f"SELECT * FROM (\n{_without_semicolon(self.text)}\n) LIMIT 0"
+            return f"SELECT * FROM (\n{self._body()}\n) LIMIT 0"
         if self._returning is None or self.target is None:
             return None
-        clause = self.text.encode()[self.tokens[self._returning].end :].decode()
-        return f"SELECT {_without_semicolon(clause)}\nFROM {self.target} LIMIT 0"
+        clause = self._body(self.tokens[self._returning].end)
+        return f"SELECT {clause}\nFROM {self.target} LIMIT 0"
+
+    def _body(self, start: int = 0) -> str:
+        """The text from a byte on, up to the semicolon that ends it."""
+        last = self.tokens[-1]
+        end = last.start if last.text == ";" else None
+        return self.text.encode()[start:end].decode()
 
     @cached_property
     def target(self) -> str | None:
@@ -221,10 +244,6 @@ class Statement:
         row = text[tokens[start + 1].end : tokens[close].start].decode()
         tail = text[tokens[close].end :].decode()
         return f"{head}SELECT {substitute_parameters(row, column)}\nFROM {source} {tail}"
-
-
-def _without_semicolon(text: str) -> str:
-    return text.rstrip().rstrip(";")
 
 
 def parse(connection: duckdb.DuckDBPyConnection, sql: str) -> list[Statement]:

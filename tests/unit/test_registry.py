@@ -1,0 +1,134 @@
+"""The registry: one id, one session, whatever happens while it is made."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from swanlake.config import Settings
+from swanlake.errors import SessionLost
+from swanlake.sessions import registry as registry_module
+from swanlake.sessions.ids import SessionKey
+from swanlake.sessions.registry import SessionRegistry
+from tests.flight import eventually
+
+KEY = SessionKey("alice", "s1")
+PEER = SessionKey("alice", "127.0.0.1:5000", from_peer=True)
+
+
+class FakeSession:
+    """A session without an engine; the first one to be made waits, and then fails if told so."""
+
+    made = 0
+    first_may_go_on = threading.Event()
+    first_fails = False
+
+    def __init__(self, key: SessionKey, services: Any) -> None:
+        type(self).made += 1
+        if type(self).made == 1:
+            self.first_may_go_on.wait(10)
+            if self.first_fails:
+                raise RuntimeError("no engine")
+        self.key = key
+        self.created = 0.0
+        self.running = False
+        self.idle_seconds = 0.0
+        self.closed = ""
+
+    def touch(self) -> None:
+        self.idle_seconds = 0.0
+
+    def close(self, reason: str) -> None:
+        self.closed = reason
+
+
+@pytest.fixture
+def peers() -> dict[str, str]:
+    return {PEER.id: "inode-1"}
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch, peers: dict[str, str]) -> Iterator[SessionRegistry]:
+    monkeypatch.setattr(registry_module, "Session", FakeSession)
+    FakeSession.made, FakeSession.first_fails = 0, False
+    FakeSession.first_may_go_on.set()
+    services: Any = None
+    registry = SessionRegistry(Settings(session_sweep_seconds=3600), services, lambda: dict(peers))
+    yield registry
+    registry.stop()
+
+
+def test_who_waits_for_a_session_that_cannot_be_made_gets_a_registered_one(
+    registry: SessionRegistry,
+) -> None:
+    FakeSession.first_fails = True
+    FakeSession.first_may_go_on.clear()
+    found: list[Any] = []
+
+    def get() -> None:
+        try:
+            found.append(registry.get(KEY))
+        except RuntimeError as error:
+            found.append(error)
+
+    threads = [threading.Thread(target=get) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    eventually(lambda: FakeSession.made == 1)
+    FakeSession.first_may_go_on.set()
+    for thread in threads:
+        thread.join()
+    registered: Any = registry.find(KEY)
+    assert {session for session in found if isinstance(session, FakeSession)} == {registered}
+
+
+def test_a_session_that_idles_is_closed_and_forgotten(registry: SessionRegistry) -> None:
+    session: Any = registry.get(KEY)
+    session.idle_seconds = 10_000.0
+    assert registry.sweep() == 1
+    assert session.closed == "idle"
+    with pytest.raises(SessionLost):
+        registry.get(KEY, resume=True)
+
+
+def test_a_running_session_is_not_idle(registry: SessionRegistry) -> None:
+    session: Any = registry.get(KEY)
+    session.idle_seconds, session.running = 10_000.0, True
+    assert registry.sweep() == 0
+
+
+def test_a_session_ends_with_its_connection(
+    registry: SessionRegistry, peers: dict[str, str]
+) -> None:
+    session: Any = registry.get(PEER)
+    assert registry.sweep() == 0
+    peers.clear()
+    assert registry.sweep() == 1
+    assert session.closed == "disconnected"
+
+
+def test_an_address_that_is_used_again_is_a_new_session(
+    registry: SessionRegistry, peers: dict[str, str]
+) -> None:
+    first: Any = registry.get(PEER)
+    again: Any = registry.get(PEER)
+    assert again is first
+    first.idle_seconds = 60.0
+    peers[PEER.id] = "inode-2"
+    assert registry.get(PEER) is not first
+    assert first.closed == "disconnected"
+
+
+def test_metrics_tell_what_became_of_sessions(registry: SessionRegistry) -> None:
+    registry.get(KEY)
+    registry.get(PEER)
+    registry.close(KEY, "closed by client")
+    metrics = registry.metrics()
+    assert (metrics.active, metrics.created, dict(metrics.closed)) == (
+        1,
+        2,
+        {"closed by client": 1},
+    )
