@@ -12,6 +12,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from typing import Any
 
@@ -135,7 +136,11 @@ def _count(rows: int) -> str:
 
 
 class _Printer:
-    """An engine that knows how to write every value."""
+    """An engine that knows how to write every value.
+
+    It works in a thread of its own: a Ctrl-C that meets DuckDB in the main thread while it scans
+    Arrow leaves both waiting for ever.
+    """
 
     def __init__(self) -> None:
         import duckdb
@@ -144,17 +149,24 @@ class _Printer:
         os.environ["ACERO_ALIGNMENT_HANDLING"] = "reallocate"
         self._connection = duckdb.connect()
         self._connection.execute("SET TimeZone = 'UTC'")
+        self._thread = ThreadPoolExecutor(1, "swanlake-printer")
 
     def texts(self, batch: Any) -> Iterator[tuple[str | None, ...]]:
         """The rows of a batch, every value as text or None."""
-        yield from self._cast(batch, ["VARCHAR"] * batch.num_columns).fetchall()
+        types = ["VARCHAR"] * batch.num_columns
+        if batch.num_rows:
+            yield from self._thread.submit(lambda: self._cast(batch, types).fetchall()).result()
 
     def values(self, batch: Any) -> Iterator[tuple[Any, ...]]:
         """The rows of a batch in Python values that have a form in JSON."""
-        types = [_json_type(kind) for kind in self._cast(batch, None).types]
-        for cast in self._cast(batch, types).to_arrow_table().to_batches():
+        for cast in self._thread.submit(self._json_batches, batch).result():
             columns = [column.to_pylist(maps_as_pydicts="lossy") for column in cast.columns]
             yield from zip(*columns, strict=True)
+
+    def _json_batches(self, batch: Any) -> list[Any]:
+        types = [_json_type(kind) for kind in self._cast(batch, None).types]
+        batches: list[Any] = self._cast(batch, types).to_arrow_table().to_batches()
+        return batches
 
     def _cast(self, batch: Any, types: list[str] | None) -> Any:
         # Names of our own: those of a result may be anything, and the same twice.
