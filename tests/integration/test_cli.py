@@ -189,13 +189,13 @@ def test_reader_that_leaves_ends_sql_without_a_traceback(
          "SELECT range AS i FROM range(1000000)"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
-    assert process.stdout is not None
-    assert process.stdout.read(10)
-    process.stdout.close()
-    assert process.stderr is not None
-    with process.stderr:
+    with process:
+        assert process.stdout is not None
+        assert process.stdout.read(10)
+        process.stdout.close()
+        assert process.stderr is not None
         assert process.stderr.read() == b""
-    assert process.wait(60) in (0, 1)
+    assert process.returncode in (0, 1)
 
 
 # ---- sql at a prompt -----------------------------------------------------------------------------

@@ -229,6 +229,7 @@ def sql(
             return
         try:
             shell.run_script(sql if sql is not None else (file or sys.stdin).read())
+            sys.stdout.flush()  # here a reader that has left is no error; at the exit it would be
         except UnicodeError:
             _exit(EXIT_OWN_FAULT, ConfigError("The SQL is not UTF-8 text."))
         except ServerUnavailable as lost:
