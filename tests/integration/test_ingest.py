@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from typing import Any
 
@@ -16,7 +17,7 @@ import pyarrow.flight as flight
 import pytest
 
 from swanlake.protocol import encode, messages
-from tests.flight import FlightSql
+from tests.flight import FlightSql, eventually
 
 SWANS = pa.table({"i": [1, 2, 3], "s": ["a", None, "c"]})
 HOSTILE_NAMES = [
@@ -374,3 +375,46 @@ def test_polars_reads_with_parameters_and_types(connect: Callable[..., Any]) -> 
     )
     assert read.schema["b"] == pl.Boolean
     assert read.rows() == [(7, True, Decimal(1), "e9a1c0f2-7f3b-4d7c-8a11-0123456789ab")]
+
+
+def test_concurrent_uploads_all_succeed(
+    connect: Callable[..., Any], cursor: Any, name: str
+) -> None:
+    """Each is one transaction; without a turn from its beginning, most of them would conflict."""
+    cursor.execute(f"CREATE TABLE {name} (writer INTEGER, i INTEGER)")
+    writers, each = 6, 4
+
+    def write(writer: int) -> None:
+        with connect().cursor() as own:
+            for i in range(each):
+                rows = pa.table({"writer": pa.array([writer], pa.int32()), "i": [i]})
+                if writer % 2:
+                    own.adbc_ingest(name, rows, mode="append")
+                else:
+                    own.executemany(f"INSERT INTO {name} VALUES (?, ?)", [(writer, i)])
+
+    with ThreadPoolExecutor(writers) as pool:
+        list(pool.map(write, range(writers)))
+    cursor.execute(f"SELECT count(*), count(DISTINCT (writer, i)) FROM {name}")
+    assert cursor.fetchall() == [(writers * each, writers * each)]
+
+
+def test_an_upload_that_stalls_holds_up_no_other_writer(
+    flight_sql: Callable[..., FlightSql], cursor: Any, name: str
+) -> None:
+    cursor.execute(f"CREATE TABLE {name} (i INTEGER)")
+    stalled = flight_sql()
+    kind = messages.CommandStatementIngest.TableDefinitionOptions
+    append = kind(if_exists=kind.TABLE_EXISTS_OPTION_APPEND)
+    command = messages.CommandStatementIngest(table=name, table_definition_options=append)
+    descriptor = flight.FlightDescriptor.for_command(encode(command))
+    rows = pa.table({"i": pa.array([1], pa.int32())})
+    writer, reader = stalled.client.do_put(descriptor, rows.schema, stalled.options())
+    writer.write_table(rows)
+    eventually(lambda: flight_sql().status()["sessions"]["active"] >= 2)
+    cursor.execute(f"INSERT INTO {name} VALUES (2)")
+    with writer:
+        writer.done_writing()
+        reader.read()
+    cursor.execute(f"SELECT i FROM {name} ORDER BY i")
+    assert cursor.fetchall() == [(1,), (2,)]

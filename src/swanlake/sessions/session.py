@@ -32,6 +32,7 @@ from swanlake.sessions.ids import SessionKey
 from swanlake.sessions.prepared import PreparedStatement
 from swanlake.sessions.results import ResultStream
 from swanlake.sessions.runs import Run
+from swanlake.sessions.spill import SpillBuffer
 from swanlake.sessions.transaction import TransactionState
 from swanlake.sql.quoting import identifier, literal
 from swanlake.sql.statement import Kind, Statement, parse
@@ -85,7 +86,7 @@ class Session:
         self._settings: dict[str, str] = {}
         #: Options set through the protocol, as they were given.
         self.options: dict[str, str | bool | int | float] = {}
-        self._has_temporary_state = False
+        self._has_temporary_state = self._has_lake_turn = False
 
     # ---- statements ----------------------------------------------------------------------------
 
@@ -114,11 +115,12 @@ class Session:
 
         The last of them loads the rows, and its count is the answer.
         """
-        with self._turn(run, transaction):
+        with self._turn(run, transaction), self._uploaded(run, reader) as rows:
             affected = 0
-            with self._registered(reader), self._atomic(run):
-                for sql in load(_BOUND):
-                    affected = self._run_one(run, self._parse(sql)[0]).affected or 0
+            statements = [self._parse(sql)[0] for sql in load(_BOUND)]
+            with self._registered(rows), self._atomic(run, statements):
+                for statement in statements:
+                    affected = self._run_one(run, statement).affected or 0
             return affected
 
     # ---- prepared statements -------------------------------------------------------------------
@@ -168,8 +170,8 @@ class Session:
             if not last.parameters:
                 return self._run_all(run, prepared.statements).affected or 0
             order = binding.arrange(reader.schema, last.parameters)
-            stream = binding.bindable_reader(reader, order)
-            outcome = self._run_bulk(run, prepared.statements, stream, stream.schema)
+            with self._uploaded(run, binding.bindable_reader(reader, order)) as rows:
+                outcome = self._run_bulk(run, prepared.statements, rows, rows.schema)
             if outcome.stream is not None:
                 outcome.stream.close()
             return outcome.affected or 0
@@ -350,7 +352,7 @@ class Session:
             batch, row = next(binding.rows(batches))
             return self._run_row(run, last, batch, row)
         result: ResultStream | None = None
-        with self._atomic(run) if last.may_write else nullcontext():
+        with self._atomic(run, [last]) if last.may_write else nullcontext():
             for batch, row in binding.rows(batches):
                 stream = self._run_row(run, last, batch, row).stream
                 assert stream is not None
@@ -367,7 +369,7 @@ class Session:
     ) -> Outcome:
         """A change for any number of rows, as one transaction; one INSERT if that is the same."""
         last = statements[-1]
-        with self._atomic(run):
+        with self._atomic(run, statements):
             for statement in statements[:-1]:
                 self._run_one(run, statement, keep_rows=False)
             columns = {name: f"{_BOUND}.c{i}" for i, name in enumerate(last.parameters)}
@@ -416,26 +418,52 @@ class Session:
             self._fail(error)
 
     @contextmanager
-    def _atomic(self, run: Run) -> Iterator[None]:
-        """A transaction around the block, unless the session already has one."""
+    def _atomic(self, run: Run, statements: list[Statement]) -> Iterator[None]:
+        """A transaction around these statements, unless the session already has one."""
         if self.transaction.open:
             yield
-            try:
-                run.check()
-            except SwanLakeError:
-                self.transaction.aborted = True
-                raise
             return
-        self._run_one(run, self._parse("BEGIN TRANSACTION")[0])
+        # The turn begins before the transaction: what others commit in between would break it.
+        with self._lake_turn(run, any(map(self._writes_the_lake, statements))):
+            self._run_one(run, self._parse("BEGIN TRANSACTION")[0])
+            try:
+                yield
+                self._run_one(run, self._parse("COMMIT")[0])
+            except BaseException:
+                self.transaction.reset()
+                with suppress(duckdb.Error):  # a broken engine has rolled back already
+                    self._connection.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def _uploaded(self, run: Run, reader: Any) -> Iterator[Any]:
+        """All rows that a client sends, before anything waits for them but this session.
+
+        Neither DuckDB nor a turn at the lake can be kept waiting by a client that is slow.
+        """
+        rows = SpillBuffer(
+            reader.schema, self._services.result_buffer_bytes, self._services.spill_directory
+        )
         try:
-            yield
-            run.check()  # to its reader, an upload that broke off looks like one that is complete
-            self._run_one(run, self._parse("COMMIT")[0])
-        except BaseException:
-            self.transaction.reset()
-            with suppress(duckdb.Error):  # a broken engine has rolled back already
-                self._connection.execute("ROLLBACK")
+            self._receive(run, reader, rows)
+            yield pa.RecordBatchReader.from_batches(reader.schema, rows)
+        finally:
+            rows.close()
+
+    def _receive(self, run: Run, reader: Any, rows: SpillBuffer) -> None:
+        try:
+            for batch in reader:
+                run.check()
+                rows.append(batch)
+        except SwanLakeError:  # first: a timeout is an OSError as well
             raise
+        except pa.ArrowException as broken:
+            raise InvalidRequest(f"The upload cannot be read: {broken}.") from broken
+        except OSError as full:
+            raise QueryError(
+                f"The upload could not be kept on disk: {full}.", identifier="UPLOAD_SPILL_FAILED"
+            ) from full
+        run.check()  # to its reader, an upload that broke off looks like one that is complete
 
     @contextmanager
     def _registered(self, rows: Any) -> Iterator[None]:
@@ -455,19 +483,35 @@ class Session:
         if self.transaction.open:
             commits = statement.kind is Kind.COMMIT and self.transaction.wrote
         else:
-            commits = statement.may_write and not self._is_temporary(statement.target)
-        with self._services.gate.turn(run.check) if commits else nullcontext():
+            commits = self._writes_the_lake(statement)
+        with self._lake_turn(run, commits):
             yield
 
-    def _is_temporary(self, target: str | None) -> bool:
-        """True for a table of this session alone, which needs no turn at the lake."""
-        if target is None or "." in target or not self._has_temporary_state:
+    @contextmanager
+    def _lake_turn(self, run: Run, wanted: bool) -> Iterator[None]:
+        if not wanted or self._has_lake_turn:
+            yield
+            return
+        with self._services.gate.turn(run.check):
+            self._has_lake_turn = True
+            try:
+                yield
+            finally:
+                self._has_lake_turn = False
+
+    def _writes_the_lake(self, statement: Statement) -> bool:
+        """True unless it only reads, or writes to a table of this session alone."""
+        target = statement.target
+        if not statement.may_write:
             return False
+        if target is None or not self._has_temporary_state:
+            return True
+        table = target if target.lower().startswith("temp.") else f"temp.main.{target}"
         try:
-            self._connection.execute(f"SELECT 1 FROM temp.main.{target} LIMIT 0")
+            self._connection.execute(f"SELECT 1 FROM {table} LIMIT 0")
         except duckdb.Error:
-            return False
-        return True
+            return True
+        return False
 
     def _remember(self, statement: Statement) -> None:
         self.transaction.succeeded(statement)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,11 @@ class SpillBuffer:
                 return batch
             self._parts.popleft()
         return None
+
+    def __iter__(self) -> Iterator[Any]:
+        """Takes all batches, one after the other."""
+        while (batch := self.take()) is not None:
+            yield batch
 
     def close(self) -> None:
         """Frees memory and disk; the buffer is empty afterwards."""
