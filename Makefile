@@ -22,7 +22,7 @@ run: $(STAMP) ## Start the server on its embedded default (ARGS="--port 4300" pa
 test: $(STAMP) lint ## Lint, type-check and run the tests
 	$(BIN)/pytest $(ARGS)
 
-test-slow: $(STAMP) ## Run the long campaigns (fuzz, leaks, kills)
+test-slow: $(STAMP) ## Run the long campaigns (fuzzing the protocol)
 	$(BIN)/pytest -m slow --timeout 3600 $(ARGS)
 
 lint: $(STAMP) ## Check style and types
