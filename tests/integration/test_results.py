@@ -101,25 +101,37 @@ def is_idle(observer: FlightSql) -> bool:
     return bool(observer.status()["statements_running"] == 0)
 
 
+class Executing:
+    """Executes a statement in a thread, and keeps the error that ended it."""
+
+    def __init__(self, execute: Callable[[str], Any], sql: str) -> None:
+        self._execute = execute
+        self._sql = sql
+        self.error: Exception | None = None
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._execute(self._sql)
+        except (flight.FlightError, pa.ArrowException, adbc_driver_manager.Error) as error:
+            self.error = error
+
+    def join(self) -> None:
+        self._thread.join(timeout=10)
+        assert not self._thread.is_alive()
+
+
 def test_cancel_from_another_thread_ends_the_statement(
     connect: Callable[..., Any], flight_sql: Open
 ) -> None:
     connection, observer = connect(), flight_sql()
     with connection.cursor() as cursor:
-        failures: list[Exception] = []
-
-        def run() -> None:
-            try:
-                cursor.execute(ENDLESS)
-            except adbc_driver_manager.Error as error:
-                failures.append(error)
-
-        thread = threading.Thread(target=run)
-        thread.start()
+        executing = Executing(cursor.execute, ENDLESS)
         eventually(lambda: observer.status()["statements_running"] == 1)
         cursor.adbc_cancel()
-        thread.join(timeout=10)
-        assert len(failures) == 1
+        executing.join()
+        assert executing.error is not None
     started = time.monotonic()
     eventually(lambda: is_idle(observer))
     assert time.monotonic() - started < 5
@@ -223,22 +235,13 @@ def test_cancel_reaches_a_result_between_two_batches(flight_sql: Open) -> None:
 def test_cancel_by_query_id_while_it_executes(flight_sql: Open) -> None:
     query_id = str(uuid.uuid4())
     connection, other = flight_sql(x_swanlake_query_id=query_id), flight_sql()
-    failures: list[Exception] = []
-
-    def run() -> None:
-        try:
-            connection.execute(ENDLESS)
-        except flight.FlightError as error:
-            failures.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
+    executing = Executing(connection.execute, ENDLESS)
     request = messages.ActionCancelByQueryIdRequest(query_id=query_id)
-    cancelling = messages.ActionCancelQueryResult.CANCEL_RESULT_CANCELLING
-    eventually(lambda: other.ask(Actions.CANCEL_BY_QUERY_ID, request).result == cancelling)
-    thread.join(timeout=10)
-    assert isinstance(failures[0], flight.FlightCancelledError)
-    assert "QUERY_CANCELLED" in str(failures[0])
+    refused = messages.ActionCancelQueryResult.CANCEL_RESULT_NOT_CANCELLABLE
+    eventually(lambda: other.ask(Actions.CANCEL_BY_QUERY_ID, request).result != refused)
+    executing.join()
+    assert isinstance(executing.error, flight.FlightCancelledError)
+    assert "QUERY_CANCELLED" in str(executing.error)
 
 
 @pytest.mark.parametrize("way", ["setting", "option", "header"])
@@ -354,28 +357,16 @@ def test_cancel_reaches_a_statement_that_waits_for_its_turn(flight_sql: Open) ->
     running = flight_sql(x_swanlake_session_id=name)
     waiting = flight_sql(x_swanlake_session_id=name, x_swanlake_query_id=query_id)
     other = flight_sql()
-    failures: list[Exception] = []
-
-    def run(connection: FlightSql, sql: str) -> None:
-        try:
-            connection.execute(sql)
-        except flight.FlightError as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=run, args=(running, ENDLESS))]
-    threads[0].start()
+    endless = Executing(running.execute, ENDLESS)
     eventually(lambda: other.status()["statements_running"] == 1)
-    threads.append(
-        threading.Thread(target=run, args=(waiting, "CREATE TABLE never_made AS SELECT 1"))
-    )
-    threads[1].start()
+    queued = Executing(waiting.execute, "CREATE TABLE never_made AS SELECT 1")
     request = messages.ActionCancelByQueryIdRequest(query_id=query_id)
     done = messages.ActionCancelQueryResult.CANCEL_RESULT_CANCELLED
     eventually(lambda: other.ask(Actions.CANCEL_BY_QUERY_ID, request).result == done)
-    threads[1].join(10)
-    assert "QUERY_CANCELLED" in str(failures[0])
+    queued.join()
+    assert "QUERY_CANCELLED" in str(queued.error)
     running.close_session()
-    threads[0].join(10)
+    endless.join()
     with pytest.raises(pa.ArrowKeyError):
         other.query("FROM never_made")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -15,6 +16,8 @@ from swanlake.errors import QueryError, SwanLakeError
 from swanlake.sessions.runs import Run
 from swanlake.sessions.spill import SpillBuffer
 from swanlake.sessions.wire import WireFormat
+
+log = logging.getLogger("swanlake.sessions")
 
 _VECTOR = 2048  # rows DuckDB works on at a time
 _CELLS_PER_BATCH = 512 * 1024
@@ -110,9 +113,16 @@ class ResultStream:
             check()
 
     def _settle(self) -> None:
-        while self.live and not self._closed:
+        """Leaves no live result behind, whatever happens.
+
+        The next statement would end it, and its reader could not tell that from its end.
+        """
+        while self.live:
             with self._lock:  # given back after each batch: a client may be reading meanwhile
                 try:
+                    if self._closed:
+                        self._release()
+                        return
                     batch = self._fetch()
                     if batch is not None:
                         self._buffer.append(batch)
@@ -123,6 +133,15 @@ class ResultStream:
                         QueryError(
                             f"The rest of the result could not be kept on disk: {full}.",
                             identifier="RESULT_SPILL_FAILED",
+                        )
+                    )
+                except Exception as bug:
+                    log.exception("the rest of a result was lost")
+                    self._fail(
+                        SwanLakeError(
+                            f"The rest of the result was lost ({type(bug).__name__}); the "
+                            "server's log has the details.",
+                            identifier="INTERNAL_ERROR",
                         )
                     )
 

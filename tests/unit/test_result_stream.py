@@ -1,0 +1,89 @@
+"""A result on its way: what it cannot give it says, and never just ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from swanlake.errors import QueryCancelled, SwanLakeError
+from swanlake.sessions.ids import SessionKey
+from swanlake.sessions.results import ResultStream
+from swanlake.sessions.runs import Run, Watchdog
+
+ROWS = 1_000_000
+
+
+@pytest.fixture
+def connection() -> Iterator[duckdb.DuckDBPyConnection]:
+    with duckdb.connect() as connection:
+        yield connection
+
+
+@pytest.fixture
+def stream(connection: duckdb.DuckDBPyConnection, tmp_path: Path) -> Iterator[ResultStream]:
+    watchdog = Watchdog()
+    connection.execute(f"SELECT range AS i FROM range({ROWS})")
+    yield ResultStream(
+        Run(watchdog, SessionKey("alice", "s1")),
+        connection,
+        activity=lambda: None,
+        report=lambda error: False,
+        memory_limit=1 << 20,
+        spill_directory=tmp_path,
+    )
+    watchdog.close()
+
+
+def nothing() -> None:
+    pass
+
+
+def test_a_settled_result_is_whole_after_another_statement(
+    stream: ResultStream, connection: duckdb.DuckDBPyConnection
+) -> None:
+    stream.settle(nothing)
+    connection.execute("SELECT 1")
+    rows = 0
+    while (batch := stream.read()) is not None:
+        rows += batch.num_rows
+    assert (rows, stream.total_rows) == (ROWS, ROWS)
+
+
+def test_a_bug_while_settling_is_an_error_and_not_the_end(
+    stream: ResultStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(batch: Any) -> Any:
+        raise TypeError("a bug")
+
+    monkeypatch.setattr(stream._format, "convert", broken)
+    stream.settle(nothing)
+    assert not stream.live
+    with pytest.raises(SwanLakeError, match="TypeError"):
+        stream.read()
+
+
+def test_a_waiter_that_gives_up_leaves_the_result_whole(stream: ResultStream) -> None:
+    def gave_up() -> None:
+        raise QueryCancelled("no longer wanted")
+
+    with pytest.raises(QueryCancelled):
+        stream.settle(gave_up)
+    stream.settle(nothing)
+    rows = 0
+    while (batch := stream.read()) is not None:
+        rows += batch.num_rows
+    assert rows == ROWS
+
+
+def test_an_abandoned_result_frees_the_connection(
+    stream: ResultStream, connection: duckdb.DuckDBPyConnection
+) -> None:
+    stream.abandon(QueryCancelled("nobody wants it"))
+    assert not stream.live
+    assert connection.execute("SELECT 7").fetchall() == [(7,)]
+    with pytest.raises(QueryCancelled):
+        stream.read()
