@@ -6,7 +6,7 @@ import re
 
 import duckdb
 
-from swanlake.errors import Code, QueryCancelled, QueryError, SwanLakeError, TransactionAborted
+from swanlake.errors import Code, QueryError, SwanLakeError, TransactionAborted
 
 #: Everything an execution or a fetch can raise: DuckDB's own errors, and what its Arrow stream
 #: makes of them on the way through pyarrow (ArrowException is a plain Exception, an I/O one an
@@ -43,7 +43,13 @@ def translate(error: Exception) -> SwanLakeError:
     # DuckDB appends a stack trace, with the paths of this machine, to what it calls internal.
     message = str(error).split("\n\nStack Trace:")[0].strip()
     if isinstance(error, duckdb.InterruptException) or "INTERRUPT Error" in message:
-        return QueryCancelled("The statement was interrupted.")
+        # Nobody asked for it, or the run would say so: now and then DuckDB reports the interrupt of
+        # its other threads in place of the error that made it interrupt them.
+        return QueryError(
+            "The statement failed in one of its threads, and DuckDB did not say why; run it again "
+            "to see the error.",
+            identifier="INTERRUPT_ERROR",
+        )
     if _ABORTED in message:
         return TransactionAborted(
             "A statement failed in this transaction, so it can no longer be used; ROLLBACK ends it."
