@@ -8,7 +8,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Generator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -87,26 +87,22 @@ class Shell:
     def _run(self, statement: str) -> None:
         query_id = str(uuid.uuid4())
         self._interrupted = False
-        result = self._interruptible(
-            query_id, lambda: self._connection.execute(statement, query_id=query_id)
-        )
-        batches = self._batches(query_id, result.batches)
-        try:
-            show(Result(result.schema, batches, result.rows), self._output, quiet=self._quiet)
-        finally:
-            with suppress(ValueError):  # a fetch that never came back still holds it
-                result.batches.close()
+        self._interruptible(query_id, lambda: self._execute_and_show(statement, query_id))
 
-    def _batches(
-        self, query_id: str, batches: Generator[Any, None, None]
-    ) -> Generator[Any, None, None]:
-        while (batch := self._interruptible(query_id, lambda: next(batches, None))) is not None:
+    def _execute_and_show(self, statement: str, query_id: str) -> None:
+        result = self._connection.execute(statement, query_id=query_id)
+        with closing(result.batches) as batches:
+            wanted = Result(result.schema, self._while_wanted(batches), result.rows)
+            show(wanted, self._output, quiet=self._quiet)
+
+    def _while_wanted(self, batches: Generator[Any, None, None]) -> Generator[Any, None, None]:
+        for batch in batches:
             if self._interrupted:  # between two batches the server had nothing to stop
-                raise KeyboardInterrupt
+                raise QueryCancelled("The statement was stopped from the keyboard.")
             yield batch
 
     def _interruptible(self, query_id: str, work: Callable[[], T]) -> T:
-        """Waits in a thread of its own, so that Ctrl-C can cancel instead of waiting."""
+        """Works in a thread of its own: here a Ctrl-C can only meet a wait, and cancels."""
         outcome: list[T] = []
         failure: list[Exception] = []
         done = threading.Event()
@@ -125,7 +121,8 @@ class Shell:
                 done.wait(_INTERRUPT_POLL)  # Thread.join forgets the thread when it is interrupted
             except KeyboardInterrupt:
                 self._interrupted = True
-                self._connection.cancel(query_id)
+                with suppress(SwanLakeError):  # then the work itself says what is wrong
+                    self._connection.cancel(query_id)
         if failure:
             if self._interrupted and not isinstance(failure[0], ServerUnavailable):
                 raise KeyboardInterrupt from failure[0]
