@@ -16,6 +16,12 @@
     ├── QueryError                    the engine refused or failed the statement
     │   ├── QueryCancelled
     │   └── QueryTimeout (TimeoutError)
+    ├── LakeError                     a catalog cannot do what was asked
+    │   ├── AlreadyExists             the name is taken
+    │   ├── CatalogNotWritable        no fence, or something wrote around it; reading goes on
+    │   ├── CommitConflict            others changed what the commit was based on: do it again
+    │   ├── CommitFailed              contention or lost connections outlasted the retries
+    │   └── CommitStateUnknown        it cannot be found out whether the commit happened
     └── ServerUnavailable             draining or overloaded: try again, here or elsewhere
 
 An error is known by its ``identifier``: a stable word in capitals that begins every message on the
@@ -181,3 +187,45 @@ class ServerUnavailable(SwanLakeError):
     identifier = "SERVER_UNAVAILABLE"
     code = Code.UNAVAILABLE
     retryable = True
+
+
+class LakeError(SwanLakeError):
+    """A catalog of the lake cannot do what was asked."""
+
+    identifier = "LAKE_ERROR"
+    code = Code.INVALID_ARGUMENT
+
+
+class AlreadyExists(LakeError):
+    """A catalog, schema, table or view of that name is there already."""
+
+    identifier = "ALREADY_EXISTS"
+
+
+class CatalogNotWritable(LakeError):
+    """The catalog can be read, but a commit could damage it."""
+
+    identifier = "CATALOG_NOT_WRITABLE"
+
+
+class CommitConflict(LakeError):
+    """Others changed what the commit was based on. Nothing was written."""
+
+    identifier = "COMMIT_CONFLICT"
+    code = Code.UNAVAILABLE
+    retryable = True
+
+
+class CommitFailed(LakeError):
+    """The commit met contention or lost connections more often than it may. Nothing was written."""
+
+    identifier = "COMMIT_FAILED"
+    code = Code.UNAVAILABLE
+    retryable = True
+
+
+class CommitStateUnknown(LakeError):
+    """The connection was lost during COMMIT, and the catalog cannot be asked what became of it."""
+
+    identifier = "COMMIT_STATE_UNKNOWN"
+    code = Code.INTERNAL

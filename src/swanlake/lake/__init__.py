@@ -1,1 +1,1 @@
-"""The lake: where it is, how it is attached, and the order in which it is written."""
+"""The lake: DuckLake catalogs, and the one way in which anything is committed to them."""

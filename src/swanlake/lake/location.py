@@ -1,8 +1,7 @@
-"""Where a lake lives, and how an engine attaches it."""
+"""How an engine attaches a catalog."""
 
 from __future__ import annotations
 
-import sqlite3
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from psycopg.conninfo import conninfo_to_dict
 from swanlake.errors import CatalogUnreachable, ConfigError
 from swanlake.sql.quoting import identifier, literal
 
-_CONNECT_TIMEOUT_SECONDS = 10
 #: libpq's parameter names and those of DuckDB's postgres secret.
 _SECRET_PARAMETERS = {
     "host": "HOST",
@@ -27,62 +25,38 @@ _SECRET_PARAMETERS = {
 
 @dataclass(frozen=True)
 class LakeLocation:
-    """A catalog by name, its metadata (PostgreSQL or a SQLite file) and its data."""
+    """A catalog by name and where its metadata is: a SQLite file, or a schema in PostgreSQL."""
 
     catalog: str
-    sqlite_path: Path
-    data_path: str
+    sqlite_path: Path | None = None
     metabase_url: str = field(default="", repr=False)
-
-    def prepare(self) -> None:
-        """Makes what must exist before the first ATTACH; raises CatalogUnreachable if it cannot."""
-        try:
-            if "://" not in self.data_path:
-                Path(self.data_path).mkdir(parents=True, exist_ok=True)
-            if self.metabase_url:
-                self._check_metabase()
-            else:
-                self._prepare_sqlite()
-        except (OSError, sqlite3.Error, psycopg.Error) as unreachable:
-            reason = " ".join(str(unreachable).split())
-            raise CatalogUnreachable(
-                f"The lake {self.catalog!r} cannot be opened: {reason}"
-            ) from None
+    metadata_schema: str = ""
 
     def attach(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """Attaches the lake to an engine under its catalog name."""
+        """Attaches the catalog to an engine under its name, if it is not attached yet."""
         # DuckLake 1.5.5 spoils structs that it keeps inlined: quotes vanish, dates cannot be read.
-        options = [f"DATA_PATH {literal(self.data_path)}", "DATA_INLINING_ROW_LIMIT 0"]
-        if self.metabase_url:
+        options = ["CREATE_IF_NOT_EXISTS false", "DATA_INLINING_ROW_LIMIT 0"]
+        if self.sqlite_path is None:
             # Through a secret, because duckdb_databases() shows the path of an ATTACH to everyone.
-            secret = identifier(f"{self.catalog}_metabase")
+            secret = "swanlake_metabase"
             connection.execute(f"CREATE OR REPLACE SECRET {secret} ({self._secret_parameters()})")
             source = "ducklake:postgres:" + self._extra_parameters()
             options += [
-                f"METADATA_SCHEMA {literal('lake_' + self.catalog)}",
-                f"META_SECRET {literal(f'{self.catalog}_metabase')}",
+                f"METADATA_SCHEMA {literal(self.metadata_schema)}",
+                f"META_SECRET {literal(secret)}",
             ]
         else:
             source = f"ducklake:sqlite:{self.sqlite_path}"
         try:
             connection.execute(
-                f"ATTACH {literal(source)} AS {identifier(self.catalog)} ({', '.join(options)})"
+                f"ATTACH IF NOT EXISTS {literal(source)} AS {identifier(self.catalog)} "
+                f"({', '.join(options)})"
             )
         except duckdb.Error as unreachable:
             reason = " ".join(str(unreachable).split())
             raise CatalogUnreachable(
-                f"The lake {self.catalog!r} cannot be attached: {reason}"
+                f"The catalog {self.catalog} cannot be attached: {reason}"
             ) from None
-
-    def _prepare_sqlite(self) -> None:
-        self.sqlite_path.parent.mkdir(parents=True, exist_ok=True)
-        # In SQLite's default rollback mode one writer locks every reader out; the mode is kept in
-        # the file, so that any other client of the lake gets it too.
-        connection = sqlite3.connect(self.sqlite_path, timeout=_CONNECT_TIMEOUT_SECONDS)
-        try:
-            connection.execute("PRAGMA journal_mode=wal")
-        finally:
-            connection.close()
 
     def _conninfo(self) -> dict[str, str]:
         try:
@@ -92,10 +66,6 @@ class LakeLocation:
                 "metabase_url is not a PostgreSQL URL or connection string."
             ) from None
         return {name: str(value) for name, value in found.items() if value not in (None, "")}
-
-    def _check_metabase(self) -> None:
-        parameters = {"connect_timeout": str(_CONNECT_TIMEOUT_SECONDS)} | self._conninfo()
-        psycopg.connect(**parameters).close()  # type: ignore[arg-type]
 
     def _secret_parameters(self) -> str:
         conninfo = self._conninfo()

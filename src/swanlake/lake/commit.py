@@ -1,0 +1,234 @@
+"""The commit protocol: lock, read the head, check for conflicts, allocate, write, commit.
+
+The lock comes first and is the transaction's first act, so what is read after it cannot change
+until the transaction ends. Ids are allocated under it, which makes the order of ids the order of
+commits; everything else in DuckLake relies on that.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sqlalchemy import select
+
+from swanlake.errors import (
+    CatalogNotWritable,
+    CommitConflict,
+    CommitFailed,
+    CommitStateUnknown,
+    LakeError,
+)
+from swanlake.lake import conflicts, state
+from swanlake.lake.operations import Commit, DropSchema
+from swanlake.lake.planning import (
+    State,
+    created_names,
+    file_ids,
+    needs_names,
+    own_entry,
+    plan,
+    touches,
+)
+from swanlake.lake.store import CatalogStore, LockedTransaction, Trouble, one_line
+
+log = logging.getLogger("swanlake.lake")
+
+#: After these errors it is certain that the catalog does not know the files of the commit.
+NOTHING_WRITTEN = (CatalogNotWritable, CommitConflict, CommitFailed)
+
+
+@dataclass(frozen=True)
+class Retries:
+    """How long and how often a commit is tried; only transient troubles are tried again."""
+
+    attempts: int = 8
+    first_wait: float = 0.02
+    longest_wait: float = 1.0
+    timeout: float = 60.0
+
+    def wait_before(self, attempt: int) -> float:
+        """The pause before an attempt, counted from 1: doubling, with jitter."""
+        return min(self.longest_wait, self.first_wait * 2.0**attempt) * random.uniform(0.5, 1.0)
+
+
+@dataclass(frozen=True)
+class Committed:
+    """What became of a commit."""
+
+    snapshot_id: int
+    #: False if the ledger knew the work already and nothing was done.
+    applied: bool = True
+    attempts: int = 1
+    #: From the lock to the answer of the COMMIT.
+    lock_held_seconds: float = 0.0
+    waited_seconds: float = 0.0
+
+
+class _LostDuringCommit(Exception):
+    """The COMMIT was sent and its answer never came."""
+
+
+def apply(
+    store: CatalogStore,
+    commit: Commit,
+    retries: Retries | None = None,
+    sleep: Callable[[float], None] = time.sleep,
+    may_have_happened: bool = False,
+) -> Committed:
+    """Makes a commit part of the catalog, once, or raises a LakeError and leaves no trace.
+
+    ``may_have_happened`` says that the same commit was begun before and its end is not known.
+    """
+    retries = retries or Retries()
+    started = time.monotonic()
+    deadline = started + retries.timeout
+    in_doubt = may_have_happened
+    for attempt in range(1, retries.attempts + 1):
+        try:
+            return _attempt(store, commit, deadline, attempt, in_doubt or attempt > 1)
+        except _LostDuringCommit as lost:
+            in_doubt, last = True, lost.__cause__ or lost
+        except store.errors as error:
+            trouble = store.trouble(error)
+            last = error
+            if trouble is Trouble.MISSING_TABLE and not in_doubt:
+                raise _not_a_catalog(store, error) from error
+            if trouble in (Trouble.FATAL, Trouble.MISSING_TABLE):
+                break
+            if trouble is Trouble.LOCK_TIMEOUT and time.monotonic() >= deadline:
+                break
+        wait = retries.wait_before(attempt)
+        if attempt == retries.attempts or time.monotonic() + wait > deadline:
+            break
+        log.info("commit to %s, attempt %d: %s", store.name, attempt, one_line(last))
+        sleep(wait)
+    raise _given_up(store, in_doubt, attempt, time.monotonic() - started, last) from last
+
+
+def _attempt(
+    store: CatalogStore, commit: Commit, deadline: float, attempt: int, may_have_happened: bool
+) -> Committed:
+    asked = time.monotonic()
+    committing = False
+    try:
+        with store.locked(deadline) as transaction:
+            entries = list(commit.ledger)
+            if may_have_happened:
+                entries.append(own_entry(commit))
+            earlier = _look_up(store, transaction, entries, own_entry(commit))
+            if earlier is not None:
+                return Committed(earlier, applied=False, attempts=attempt)
+            found = _read_state(store, commit, transaction)
+            [row] = transaction.read(store.allocate_snapshot_id())
+            snapshot_id: int = row[0]
+            now = store.now(found.head.snapshot_time)
+            writes = plan(commit, found, store.tables, snapshot_id, now)
+            store.reached("planned")
+            committing = True
+            transaction.commit(writes)
+            return Committed(
+                snapshot_id,
+                attempts=attempt,
+                lock_held_seconds=time.monotonic() - transaction.locked_at,
+                waited_seconds=transaction.locked_at - asked,
+            )
+    except store.errors as error:
+        if committing and store.trouble(error) is Trouble.LOST:
+            raise _LostDuringCommit from error
+        raise
+
+
+def _look_up(
+    store: CatalogStore, transaction: LockedTransaction, entries: list[str], own: str
+) -> int | None:
+    """The snapshot in which this work was committed; None if it was not."""
+    if not entries:
+        return None
+    ledger = store.tables.swanlake_ledger
+    rows = transaction.read(select(ledger).where(ledger.c.entry.in_(entries)))
+    found = {row.entry: int(row.snapshot_id) for row in rows}
+    if own in found:
+        return found[own]
+    work = [entry for entry in entries if entry != own]
+    done = [entry for entry in work if entry in found]
+    if not done:
+        return None
+    if len(done) < len(work):
+        raise LakeError(
+            f"Part of this work is in the lake already: {done[0]} was committed in snapshot "
+            f"{found[done[0]]}. Leave it out and commit the rest.",
+            identifier="PARTLY_COMMITTED",
+        )
+    return max(found.values())
+
+
+def _read_state(store: CatalogStore, commit: Commit, transaction: LockedTransaction) -> State:
+    """What the catalog holds now; raises CommitConflict if the commit does not fit onto it."""
+    tables, base = store.tables, commit.base
+    head, theirs = state.read_head(transaction, tables, store.name, base)
+    mine = touches(commit)
+    if base is not None:
+        conflicts.check_tables(mine, theirs, base)
+        conflicts.check_names(created_names(commit), theirs, base)
+    schemas, objects = {}, {}
+    if needs_names(commit.operations):
+        schemas = state.read_schemas(transaction, tables)
+        objects = state.read_objects(transaction, tables)
+    if base is not None:
+        for drop in commit.operations:
+            if isinstance(drop, DropSchema) and (row := schemas.get(drop.name.casefold())):
+                conflicts.check_schema_drop(row.schema_id, row.schema_name, theirs, base)
+        _check_files(store, commit, transaction, mine, theirs, head.snapshot_id)
+    data_files, delete_files = state.read_files(transaction, tables, sorted(file_ids(commit)))
+    live = state.read_tables(transaction, tables, sorted({touch.table_id for touch in mine}))
+    return State(head, schemas, objects, live, data_files, delete_files)
+
+
+def _check_files(
+    store: CatalogStore,
+    commit: Commit,
+    transaction: LockedTransaction,
+    mine: list[conflicts.Touch],
+    theirs: list[conflicts.Happened],
+    head: int,
+) -> None:
+    assert commit.base is not None
+    for touch in mine:
+        if touch.act is not conflicts.Act.DELETE:
+            continue
+        if any(
+            happened.change.id == touch.table_id and happened.change.type in conflicts.TOUCHES_FILES
+            for happened in theirs
+        ):
+            touched = state.read_touched_files(
+                transaction, store.tables, touch.table_id, commit.base
+            )
+            conflicts.check_files(touch, file_ids(commit), touched, commit.base, head)
+
+
+def _not_a_catalog(store: CatalogStore, error: Exception) -> LakeError:
+    return CatalogNotWritable(
+        f"The catalog {store.name} is not complete: {one_line(error)}. If another program made it, "
+        f"`swanlake catalog adopt {store.name}` adds what SwanLake needs to write to it."
+    )
+
+
+def _given_up(
+    store: CatalogStore, in_doubt: bool, attempts: int, seconds: float, last: BaseException
+) -> LakeError:
+    cause = one_line(last)
+    tried = f"{attempts} attempt{'s' if attempts > 1 else ''} in {seconds:.1f} s"
+    if in_doubt:
+        return CommitStateUnknown(
+            f"The connection to the catalog {store.name} was lost during COMMIT and it could not "
+            f"be asked what became of it ({tried}; last: {cause}). The commit is either there "
+            "whole or not at all: look before you repeat it."
+        )
+    return CommitFailed(
+        f"The commit to the catalog {store.name} was given up after {tried}; nothing was written. "
+        f"Last: {cause}."
+    )

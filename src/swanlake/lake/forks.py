@@ -1,0 +1,315 @@
+"""A fork: a catalog of its own over the files of another, without copying one.
+
+The rows of the parent's metadata are copied, with its history, and every file path made absolute.
+The fork then goes its own way under its own data path; neither sees what the other does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+import duckdb
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    MetaData,
+    Row,
+    bindparam,
+    case,
+    insert,
+    null,
+    or_,
+    select,
+    true,
+    union,
+    update,
+)
+from sqlalchemy import Table as SqlTable
+from sqlalchemy import inspect as inspect_database
+from sqlalchemy.sql.expression import false
+
+from swanlake.errors import NotFound
+from swanlake.lake.datafile import write_delete_file
+from swanlake.lake.layout import Table
+from swanlake.lake.reading import directories
+from swanlake.lake.tables import CatalogTables
+
+#: Tables whose rows live from one snapshot to another.
+_VERSIONED = (
+    "schema",
+    "table",
+    "view",
+    "tag",
+    "column_tag",
+    "column",
+    "partition_info",
+    "macro",
+    "sort_info",
+    "data_file",
+    "delete_file",
+)
+#: Tables whose rows belong to a row of another one: by which column, and of which table.
+_DETAILS = {
+    "file_column_stats": ("data_file_id", "data_file"),
+    "file_variant_stats": ("data_file_id", "data_file"),
+    "file_partition_value": ("data_file_id", "data_file"),
+    "table_column_stats": ("table_id", "table"),
+    "table_stats": ("table_id", "table"),
+    "partition_column": ("partition_id", "partition_info"),
+    "sort_expression": ("sort_id", "sort_info"),
+    "column_mapping": ("table_id", "table"),
+    "macro_impl": ("macro_id", "macro"),
+    "macro_parameters": ("macro_id", "macro"),
+}
+
+
+@dataclass(frozen=True)
+class Copy:
+    """One fork in the making: both catalogs, seen through one connection."""
+
+    connection: Connection
+    source: CatalogTables
+    target: CatalogTables
+    #: The snapshot at which the fork leaves its parent.
+    at: int
+    data_path: str
+
+    def run(self) -> list[str]:
+        """Fills the fork's tables; returns the paths of the files it shares with its parent."""
+        head = self._head()
+        self._copy_snapshots(head)
+        for name in _VERSIONED:
+            self._copy_versioned(name)
+        for name, (column, owner) in _DETAILS.items():
+            owners = getattr(self.target, owner)
+            self._copy(name, lambda t, c=column, o=owners: t.c[c].in_(select(o.c[c])))
+        self._copy("name_mapping", lambda table: true())
+        self._copy("schema_versions", lambda table: table.c.begin_snapshot <= self.at)
+        self._copy_metadata()
+        self._copy_inlined()
+        self._make_paths_absolute()
+        shared = self._shared_paths()
+        share(self.connection, self.target, shared)
+        self._cut_partial_files()
+        return shared
+
+    def _head(self) -> Row[Any]:
+        snapshot = self.source.snapshot
+        newest = self.connection.execute(
+            select(snapshot).order_by(snapshot.c.snapshot_id.desc()).limit(1)
+        ).one()
+        known = select(snapshot.c.snapshot_id).where(snapshot.c.snapshot_id == self.at)
+        if self.connection.execute(known).first() is None:
+            raise NotFound(
+                f"There is no snapshot {self.at} to fork at; the newest one is "
+                f"{newest.snapshot_id}, and older ones may have been expired.",
+                identifier="SNAPSHOT_NOT_FOUND",
+            )
+        return newest
+
+    def _copy_snapshots(self, newest: Row[Any]) -> None:
+        self._copy("snapshot", lambda table: table.c.snapshot_id <= self.at)
+        self._copy("snapshot_changes", lambda table: table.c.snapshot_id <= self.at)
+        # Files merged after that snapshot belong to it too, and their ids are newer than it knew.
+        snapshot = self.target.snapshot
+        self.connection.execute(
+            update(snapshot)
+            .where(snapshot.c.snapshot_id == self.at)
+            .values(next_catalog_id=newest.next_catalog_id, next_file_id=newest.next_file_id)
+        )
+
+    def _copy_versioned(self, name: str) -> None:
+        self._copy(
+            name, lambda table: table.c.begin_snapshot <= self.at, {"end_snapshot": self._ended}
+        )
+
+    def _ended(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
+        """What ended after the fork has not ended in it."""
+        return case((column <= self.at, column), else_=null())
+
+    def _copy_metadata(self) -> None:
+        self._copy("metadata", lambda table: true())
+        metadata = self.target.metadata
+        self.connection.execute(
+            update(metadata)
+            .where(metadata.c.key == "data_path", metadata.c.scope.is_(None))
+            .values(value=self.data_path)
+        )
+
+    def _copy(self, name: str, which: Any, changed: dict[str, Any] | None = None) -> None:
+        self._copy_table(getattr(self.source, name), getattr(self.target, name), which, changed)
+
+    def _copy_table(
+        self, source: SqlTable, target: SqlTable, which: Any, changed: dict[str, Any] | None = None
+    ) -> None:
+        changed = changed or {}
+        columns = [changed.get(c.name, _as_it_is)(c) for c in source.c]
+        rows = select(*columns).where(which(source))
+        names = [column.name for column in source.c]
+        self.connection.execute(insert(target).from_select(names, rows))
+
+    # ---- inlined data --------------------------------------------------------------------------
+
+    def _copy_inlined(self) -> None:
+        """Rows that are kept in the metadata itself, and deletes that are."""
+        registered = self.source.inlined_data_tables
+        snapshot, tables = self.target.snapshot, self.target.table
+        version = select(snapshot.c.schema_version).where(snapshot.c.snapshot_id == self.at)
+        # A later version's table would have another shape than the one the fork comes to need.
+        wanted = (registered.c.schema_version <= version.scalar_subquery()) & (
+            registered.c.table_id.in_(select(tables.c.table_id))
+        )
+        self._copy("inlined_data_tables", lambda _: wanted)
+        rows = self.connection.execute(select(registered.c.table_name).where(wanted))
+        for name in rows.scalars().all():
+            self._copy_inlined_table(name, {"end_snapshot": self._ended})
+        present = inspect_database(self.connection).get_table_names(schema=self.source.schema_name)
+        for table_id in (
+            self.connection.execute(select(tables.c.table_id).distinct()).scalars().all()
+        ):
+            name = f"ducklake_inlined_delete_{table_id}"
+            if name in present:
+                self._copy_inlined_table(name, {})
+
+    def _copy_inlined_table(self, name: str, changed: dict[str, Any]) -> None:
+        source = SqlTable(
+            name,
+            MetaData(),
+            schema=self.source.schema_name,
+            autoload_with=self.connection,
+        )
+        target = source.to_metadata(MetaData(), schema=self.target.schema_name)  # type: ignore[arg-type]
+        target.create(self.connection)
+        self._copy_table(source, target, lambda table: table.c.begin_snapshot <= self.at, changed)
+
+    # ---- files ---------------------------------------------------------------------------------
+
+    def _make_paths_absolute(self) -> None:
+        prefixes = [
+            {"of_table": table_id, "directory": directory}
+            for table_id, directory in directories(self.connection, self.source).items()
+        ]
+        if not prefixes:
+            return
+        for files in (self.target.data_file, self.target.delete_file):
+            self.connection.execute(
+                update(files)
+                .where(
+                    files.c.table_id == bindparam("of_table"), files.c.path_is_relative == true()
+                )
+                .values(
+                    path=bindparam("directory", type_=files.c.path.type) + files.c.path,
+                    path_is_relative=false(),
+                ),
+                prefixes,
+            )
+
+    def _shared_paths(self) -> list[str]:
+        paths = union(select(self.target.data_file.c.path), select(self.target.delete_file.c.path))
+        return list(self.connection.execute(paths).scalars().all())
+
+    def _cut_partial_files(self) -> None:
+        """Takes out of merged files what was inserted or deleted after the fork.
+
+        Their rows carry the snapshots they came with, and the fork will use those numbers again.
+        """
+        data, deletes = self.target.data_file, self.target.delete_file
+        rows = self.connection.execute(
+            select(
+                data.c.data_file_id,
+                data.c.table_id,
+                data.c.path,
+                data.c.partial_max,
+                deletes.c.delete_file_id,
+                deletes.c.path.label("delete_path"),
+                deletes.c.begin_snapshot.label("delete_begin"),
+                deletes.c.partial_max.label("delete_partial_max"),
+            )
+            .join(
+                deletes,
+                (deletes.c.data_file_id == data.c.data_file_id) & deletes.c.end_snapshot.is_(None),
+                isouter=True,
+            )
+            .where(
+                data.c.end_snapshot.is_(None),
+                or_(data.c.partial_max > self.at, deletes.c.partial_max > self.at),
+            )
+        ).all()
+        if not rows:
+            return
+        with duckdb.connect(":memory:") as reader:
+            for row in rows:
+                self._cut(reader, cast("Row[Any]", row))
+
+    def _cut(self, reader: duckdb.DuckDBPyConnection, row: Row[Any]) -> None:
+        deleted = _deleted_rows(reader, row, self.at)
+        deletes = self.target.delete_file
+        if row.delete_file_id is not None:
+            self.connection.execute(
+                deletes.delete().where(deletes.c.delete_file_id == row.delete_file_id)
+            )
+        if not deleted:
+            return
+        first, last = min(deleted.values()), max(deleted.values())
+        owner = Table(row.table_id, "", "", self.data_path, columns=())
+        written = write_delete_file(reader, owner, row.path, deleted.keys(), deleted.values())
+        snapshot = self.target.snapshot
+        here = snapshot.c.snapshot_id == self.at
+        file_id = self.connection.execute(select(snapshot.c.next_file_id).where(here)).scalar_one()
+        self.connection.execute(
+            update(snapshot).where(here).values(next_file_id=snapshot.c.next_file_id + 1)
+        )
+        self.connection.execute(
+            insert(deletes).values(
+                delete_file_id=file_id,
+                table_id=row.table_id,
+                begin_snapshot=first,
+                data_file_id=row.data_file_id,
+                path=self.data_path + written.path,
+                path_is_relative=False,
+                format="parquet",
+                delete_count=written.delete_count,
+                file_size_bytes=written.file_size_bytes,
+                footer_size=written.footer_size,
+                partial_max=last if last > first else None,
+            )
+        )
+
+
+def _deleted_rows(reader: duckdb.DuckDBPyConnection, row: Row[Any], at: int) -> dict[int, int]:
+    """What is not there in the fork: deleted before it, or inserted after it.
+
+    Positions in the file, and since which snapshot.
+    """
+    deleted: dict[int, int] = {}
+    if row.delete_file_id is not None:
+        snapshot = (
+            "_ducklake_internal_snapshot_id"
+            if row.delete_partial_max is not None
+            else str(row.delete_begin)
+        )
+        query = f"SELECT pos, {snapshot} AS s FROM read_parquet(?) WHERE s <= ?"
+        deleted.update(reader.execute(query, [row.delete_path, at]).fetchall())
+    if row.partial_max is not None and row.partial_max > at:
+        query = (
+            "SELECT file_row_number FROM read_parquet(?, file_row_number = true) "
+            "WHERE _ducklake_internal_snapshot_id > ?"
+        )
+        for (position,) in reader.execute(query, [row.path, at]).fetchall():
+            deleted.setdefault(position, at)
+    return dict(sorted(deleted.items()))
+
+
+def _as_it_is(column: Column[Any]) -> ColumnElement[Any]:
+    return column
+
+
+def share(connection: Connection, tables: CatalogTables, paths: list[str]) -> None:
+    """Notes in the parent which of its files a fork can see."""
+    files = tables.swanlake_shared_file
+    known = set(connection.execute(select(files.c.path)).scalars().all())
+    new = [{"path": path} for path in paths if path not in known]
+    if new:
+        connection.execute(insert(files), new)

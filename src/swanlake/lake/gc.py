@@ -1,0 +1,179 @@
+"""The collector: deletes files that no catalog of a family can see, and only those.
+
+A file may be seen through a fork long after its own catalog has let go of it, so the question is
+always put to the whole family. New files are never seen by anybody until they are committed; age is
+what tells them from those that never will be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+
+from pyarrow import fs
+from sqlalchemy import Connection, delete, select, union_all
+
+from swanlake.lake.metabase import CatalogInfo, Metabase
+from swanlake.lake.reading import directories, property_of
+from swanlake.lake.store import CatalogStore
+from swanlake.lake.tables import CatalogTables
+
+#: How long a file may wait for its commit before it counts as left behind.
+DEFAULT_AGE = timedelta(days=2)
+
+
+class Reason(Enum):
+    """Why a file can go."""
+
+    SCHEDULED = "no snapshot needs it"
+    DEFERRED = "no fork can see it any more"
+    DROPPED = "its catalog was dropped"
+    ORPHANED = "it was never committed"
+
+
+@dataclass(frozen=True)
+class Garbage:
+    """A file to be deleted, and why."""
+
+    path: str
+    reason: Reason
+    #: The catalog in whose data path, or on whose list, it was found.
+    catalog: str
+
+
+def collect(metabase: Metabase, *, age: timedelta = DEFAULT_AGE, dry_run: bool) -> list[Garbage]:
+    """Finds what can be deleted in all catalogs and, unless it is a dry run, deletes it."""
+    found: list[Garbage] = []
+    # Forks are made under the same lock: none can begin to see a file that is being judged.
+    with metabase.registry(write=True) as registry:
+        dropped = metabase.infos(registry, dropped=True)
+        families: dict[object, list[CatalogInfo]] = {}
+        for info in metabase.infos(registry):
+            families.setdefault(info.family, []).append(info)
+        for info in dropped:
+            families.setdefault(info.family, [])
+        for family, living in families.items():
+            gone = [info for info in dropped if info.family == family]
+            found += _Family(metabase, living, gone, datetime.now(UTC) - age).garbage()
+        if not dry_run:
+            for garbage in found:
+                _delete_file(garbage.path)
+            for info in metabase.infos(registry):
+                paths = [garbage.path for garbage in found]
+                _forget(metabase.store(info), paths)
+    return found
+
+
+class _Family:
+    def __init__(
+        self,
+        metabase: Metabase,
+        living: list[CatalogInfo],
+        gone: list[CatalogInfo],
+        before: datetime,
+    ) -> None:
+        self._living = [(info, metabase.store(info)) for info in living]
+        self._gone = gone
+        self._before = before
+
+    def garbage(self) -> list[Garbage]:
+        """Each file once, with the first reason found."""
+        needed: set[str] = set()
+        listed: list[Garbage] = []
+        for info, store in self._living:
+            with store.connect() as connection:
+                needed |= set(referenced(connection, store.tables))
+                listed += _listed(connection, store.tables, info.name, self._before)
+        found = {garbage.path: garbage for garbage in listed if garbage.path not in needed}
+        waiting = {garbage.path for garbage in self._all_listed()}
+        for garbage in (*self._left_behind(), *self._orphans()):
+            if garbage.path not in needed and garbage.path not in waiting:
+                found.setdefault(garbage.path, garbage)
+        return list(found.values())
+
+    def _all_listed(self) -> Iterator[Garbage]:
+        """What is on a list already, however young: its time will come by that list."""
+        for info, store in self._living:
+            with store.connect() as connection:
+                yield from _listed(connection, store.tables, info.name, None)
+
+    def _left_behind(self) -> Iterator[Garbage]:
+        for info in self._gone:
+            for path, _ in files_under(info.data_path):
+                yield Garbage(path, Reason.DROPPED, info.name)
+
+    def _orphans(self) -> Iterator[Garbage]:
+        for info, _ in self._living:
+            for path, modified in files_under(info.data_path):
+                if path.endswith(".parquet") and modified < self._before:
+                    yield Garbage(path, Reason.ORPHANED, info.name)
+
+
+def referenced(connection: Connection, tables: CatalogTables) -> Iterator[str]:
+    """The whole path of every file that some snapshot of a catalog can see."""
+    prefixes = directories(connection, tables)
+    data, deletes = tables.data_file, tables.delete_file
+    rows = connection.execute(
+        union_all(
+            select(data.c.table_id, data.c.path, data.c.path_is_relative),
+            select(deletes.c.table_id, deletes.c.path, deletes.c.path_is_relative),
+        )
+    )
+    for row in rows:
+        yield prefixes[row.table_id] + row.path if row.path_is_relative else row.path
+
+
+def _listed(
+    connection: Connection, tables: CatalogTables, catalog: str, before: datetime | None
+) -> Iterator[Garbage]:
+    data_path = property_of(connection, tables, "data_path") or ""
+    scheduled = tables.files_scheduled_for_deletion
+    for row in connection.execute(select(scheduled)):
+        if before is None or row.schedule_start < before:
+            path = data_path + row.path if row.path_is_relative else row.path
+            yield Garbage(path, Reason.SCHEDULED, catalog)
+    deferred = tables.swanlake_deferred_file
+    for row in connection.execute(select(deferred)):
+        if before is None or row.since < before:
+            yield Garbage(row.path, Reason.DEFERRED, catalog)
+
+
+def _forget(store: CatalogStore, paths: Iterable[str]) -> None:
+    """Takes files that are deleted off the lists of a catalog."""
+    gone = set(paths)
+    tables = store.tables
+    with store.connect() as connection:
+        data_path = property_of(connection, tables, "data_path") or ""
+        scheduled, deferred = tables.files_scheduled_for_deletion, tables.swanlake_deferred_file
+        ids = [
+            row.data_file_id
+            for row in connection.execute(select(scheduled))
+            if (data_path + row.path if row.path_is_relative else row.path) in gone
+        ]
+        listed = set(connection.execute(select(deferred.c.path)).scalars()) & gone
+        if ids:
+            connection.execute(delete(scheduled).where(scheduled.c.data_file_id.in_(ids)))
+        if listed:
+            connection.execute(delete(deferred).where(deferred.c.path.in_(listed)))
+        connection.commit()
+
+
+def files_under(data_path: str) -> Iterator[tuple[str, datetime]]:
+    """Every file below a data path with the time it was last written."""
+    filesystem, root = fs.FileSystem.from_uri(data_path)
+    prefix = data_path.removesuffix("/")
+    selector = fs.FileSelector(root, recursive=True, allow_not_found=True)
+    for info in filesystem.get_file_info(selector):
+        if info.is_file:
+            inside = info.path.removeprefix(root.removesuffix("/"))
+            yield prefix + inside, info.mtime or datetime.now(UTC)
+
+
+def _delete_file(path: str) -> None:
+    filesystem, inside = fs.FileSystem.from_uri(path)
+    try:
+        filesystem.delete_file(inside)
+    except FileNotFoundError:
+        return

@@ -1,0 +1,261 @@
+"""The lake: its catalogs, and one way to write to each.
+
+with Lake.open(home / "catalogs", home / "data") as lake:
+    sales = lake.create_catalog("sales")
+    sales.create_table("main", "orders", [ColumnSpec("id", "BIGINT", nullable=False)])
+    sales.append(connection, "SELECT range AS id FROM range(10)", "main", "orders")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import duckdb
+
+from swanlake.errors import InvalidRequest, NotFound
+from swanlake.lake import datafile
+from swanlake.lake.commit import NOTHING_WRITTEN, Committed, Retries
+from swanlake.lake.gc import DEFAULT_AGE, Garbage
+from swanlake.lake.keeper import RemoteLake
+from swanlake.lake.layout import Column, PartitionKey, SortKey, Table
+from swanlake.lake.local import LocalLake, open_metabase
+from swanlake.lake.location import LakeLocation
+from swanlake.lake.metabase import CatalogInfo
+from swanlake.lake.operations import (
+    Commit,
+    CreateSchema,
+    CreateTable,
+    DropSchema,
+    DropTable,
+    Insert,
+    Operation,
+)
+from swanlake.lake.reading import Snapshot
+from swanlake.lake.types import ColumnSpec, number_columns
+
+
+class Lake:
+    """All catalogs that share a metabase and a data location."""
+
+    def __init__(
+        self,
+        keeper: LocalLake | RemoteLake,
+        place: str | Path,
+        retries: Retries | None = None,
+    ) -> None:
+        self._keeper = keeper
+        self._place = place
+        self._retries = retries or Retries()
+
+    @classmethod
+    def open(
+        cls,
+        metabase: str | Path,
+        data_location: str | Path,
+        retries: Retries | None = None,
+    ) -> Self:
+        """A lake in PostgreSQL (a URL) or in SQLite files (a directory)."""
+        location = str(data_location)
+        if "://" not in location:
+            location = str(Path(location).absolute())
+        if isinstance(metabase, Path):
+            directory = metabase.absolute()
+            return cls(RemoteLake(directory, location), directory, retries)
+        return cls(LocalLake(open_metabase(metabase, location)), metabase, retries)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes every connection of the lake."""
+        self._keeper.close()
+
+    def catalogs(self) -> list[CatalogInfo]:
+        """Every catalog, by name."""
+        return self._keeper.catalogs()
+
+    def find(self, name: str) -> CatalogInfo | None:
+        """The catalog of that name; None if there is none."""
+        return self._keeper.find(name)
+
+    def catalog(self, name: str) -> Catalog:
+        """A catalog to read and write; raises NotFound."""
+        info = self._keeper.find(name)
+        if info is None:
+            raise NotFound(f"There is no catalog {name}.", identifier="CATALOG_NOT_FOUND")
+        return self._open(info)
+
+    def create_catalog(self, name: str) -> Catalog:
+        """Makes a new, empty catalog; raises AlreadyExists."""
+        return self._open(self._keeper.create(name))
+
+    def fork_catalog(self, parent: str, name: str, at: int | None = None) -> Catalog:
+        """Makes a catalog that begins as another one is, or was at a snapshot, copying no file."""
+        return self._open(self._keeper.fork(parent, name, at))
+
+    def drop_catalog(self, name: str) -> CatalogInfo:
+        """Removes a catalog. Its files go with the next collection, if no fork can see them."""
+        return self._keeper.drop(name)
+
+    def adopt_catalog(self, name: str) -> Catalog:
+        """Registers and fences a catalog that another program made in its place."""
+        return self._open(self._keeper.adopt(name))
+
+    def ensure_catalog(self, name: str) -> Catalog:
+        """The catalog of that name, made if it is not there."""
+        return self._open(self._keeper.ensure(name))
+
+    def collect(self, *, age: timedelta = DEFAULT_AGE, dry_run: bool = False) -> list[Garbage]:
+        """Deletes the files that no catalog needs, or lists them."""
+        return self._keeper.collect(age, dry_run)
+
+    def location(self, info: CatalogInfo) -> LakeLocation:
+        """How an engine attaches a catalog."""
+        if isinstance(self._place, Path):
+            return LakeLocation(info.name, sqlite_path=self._place / f"{info.place}.sqlite")
+        return LakeLocation(
+            info.name, metabase_url=self._place, metadata_schema=f"lake_{info.place}"
+        )
+
+    def _open(self, info: CatalogInfo) -> Catalog:
+        return Catalog(info, self._keeper, self._retries)
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """One catalog of the lake: what it holds, and how it is changed."""
+
+    info: CatalogInfo
+    keeper: LocalLake | RemoteLake
+    retries: Retries
+
+    @property
+    def name(self) -> str:
+        return self.info.name
+
+    def snapshot_id(self) -> int:
+        """The newest snapshot."""
+        return self.keeper.newest_snapshot(self.info)
+
+    def snapshots(self) -> list[Snapshot]:
+        """Every snapshot that is kept, oldest first."""
+        return self.keeper.snapshots(self.info)
+
+    def table(self, schema: str, name: str, at: int | None = None) -> Table:
+        """A table, all that is needed to write files for it; raises NotFound."""
+        return self.keeper.table(self.info, schema, name, at)
+
+    def check(self) -> list[str]:
+        """What is wrong with the catalog, one sentence each."""
+        return self.keeper.check(self.info)
+
+    def commit(self, change: Commit) -> Committed:
+        """Makes all of a commit visible at once; raises a LakeError and leaves no trace."""
+        return self.keeper.commit(self.info, change, self.retries)
+
+    def change(self, *operations: Operation) -> Committed:
+        """A commit of operations that are not based on anything that was read."""
+        return self.commit(Commit(operations))
+
+    def create_schema(self, name: str) -> Committed:
+        """Makes an empty schema; raises AlreadyExists."""
+        return self.change(CreateSchema(checked_object_name("schema", name)))
+
+    def drop_schema(self, name: str, *, cascade: bool = False) -> Committed:
+        """Ends a schema; it must be empty, unless everything in it is to go too."""
+        if name.casefold() == "main":
+            raise InvalidRequest("The schema main is always there and cannot be dropped.")
+        return self.change(DropSchema(name, cascade))
+
+    def create_table(
+        self,
+        schema: str,
+        name: str,
+        columns: Sequence[ColumnSpec],
+        *,
+        partition_by: Sequence[str | tuple[str, str]] = (),
+        sort_by: Sequence[SortKey] = (),
+    ) -> Committed:
+        """Makes an empty table.
+
+        ``partition_by`` takes column names, or pairs of a name and a transform: ``("at", "day")``.
+        """
+        return self.change(
+            new_table(schema, name, columns, partition_by=partition_by, sort_by=sort_by)
+        )
+
+    def drop_table(self, schema: str, name: str) -> Committed:
+        """Ends a table; its files stay until the snapshots that see it expire."""
+        return self.change(DropTable(schema, name))
+
+    def append(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        query: str,
+        schema: str,
+        name: str,
+        *,
+        ledger: tuple[str, ...] = (),
+    ) -> Committed:
+        """Writes what a query gives as files of a table and commits them.
+
+        The rows must not depend on the lake: they are added to whatever the table holds by then.
+        """
+        table = self.table(schema, name)
+        files = datafile.write_files(connection, query, table)
+        inserted = Insert(table, tuple(files), blind=True)
+        try:
+            done = self.commit(Commit((inserted,), base=table.snapshot_id, ledger=ledger))
+        except NOTHING_WRITTEN:
+            datafile.remove_files(table, files)
+            raise
+        if not done.applied:
+            datafile.remove_files(table, files)
+        return done
+
+
+def new_table(
+    schema: str,
+    name: str,
+    columns: Sequence[ColumnSpec],
+    *,
+    partition_by: Sequence[str | tuple[str, str]] = (),
+    sort_by: Sequence[SortKey] = (),
+) -> CreateTable:
+    """The operation that makes a table, for a commit that does more than that."""
+    numbered = number_columns(columns)
+    return CreateTable(
+        schema,
+        checked_object_name("table", name),
+        numbered,
+        tuple(_partition_key(numbered, key) for key in partition_by),
+        tuple(sort_by),
+    )
+
+
+def checked_object_name(kind: str, name: str) -> str:
+    """The name of a schema or table; raises InvalidRequest for one that no database can keep."""
+    if not name or "\0" in name:
+        raise InvalidRequest(f"{name!r} cannot be the name of a {kind}.")
+    return name
+
+
+def _partition_key(columns: Sequence[Column], key: str | tuple[str, str]) -> PartitionKey:
+    name, transform = (key, "identity") if isinstance(key, str) else key
+    for column in columns:
+        if column.name.casefold() == name.casefold():
+            return PartitionKey(column.id, transform)
+    raise InvalidRequest(f"The table cannot be partitioned by {name}: it has no such column.")

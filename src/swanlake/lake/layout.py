@@ -1,0 +1,137 @@
+"""What a table of the lake looks like, and what its files hold: plain values.
+
+They travel between the catalog, sessions and the workers that write files, so they know nothing of
+any database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class DefaultKind(Enum):
+    """How a column's default is written in the catalog."""
+
+    LITERAL = "literal"
+    EXPRESSION = "expression"
+
+
+@dataclass(frozen=True)
+class Default:
+    """A column's default: the text of a value, or an SQL expression such as ``now()``."""
+
+    text: str
+    kind: DefaultKind = DefaultKind.LITERAL
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table, or one field of a nested column.
+
+    ``type`` is DuckLake's word: ``int32``, ``decimal(10,2)``, ``struct``, ``list``, ``map``. The id
+    is unique in the table for ever and is the Parquet field id.
+    """
+
+    id: int
+    name: str
+    type: str
+    nullable: bool = True
+    default: Default | None = None
+    children: tuple[Column, ...] = ()
+
+    def tree(self) -> Iterator[Column]:
+        """This column and everything below it, parents first."""
+        yield self
+        for child in self.children:
+            yield from child.tree()
+
+    def leaves(self) -> Iterator[Column]:
+        """The columns that hold values: this one, or those at the bottom of a nested one."""
+        return (column for column in self.tree() if not column.children)
+
+
+@dataclass(frozen=True)
+class PartitionKey:
+    """One key of a partitioned table: ``identity``, ``year``, ``month``, …, ``bucket(8)``."""
+
+    column_id: int
+    transform: str = "identity"
+
+
+@dataclass(frozen=True)
+class SortKey:
+    """One key of the order in which rows are kept inside files."""
+
+    expression: str
+    descending: bool = False
+    nulls_first: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table as it was at one snapshot: all that is needed to write files for it."""
+
+    id: int
+    schema: str
+    name: str
+    #: Where its files go: absolute (or a URL), with a slash at the end.
+    directory: str
+    columns: tuple[Column, ...]
+    partition_id: int | None = None
+    partition_keys: tuple[PartitionKey, ...] = ()
+    sort_keys: tuple[SortKey, ...] = ()
+    encrypted: bool = False
+    #: The snapshot at which this was read; a commit of its files is checked against it.
+    snapshot_id: int = field(default=0, compare=False)
+
+    @property
+    def full_name(self) -> str:
+        """``schema.table``, for messages."""
+        return f"{self.schema}.{self.name}"
+
+    def leaves(self) -> Iterator[Column]:
+        """Every column that holds values, nested ones included."""
+        for column in self.columns:
+            yield from column.leaves()
+
+
+@dataclass(frozen=True)
+class ColumnStats:
+    """What is known of one column in one file; a bound that is None is unknown."""
+
+    column_id: int
+    size_bytes: int | None = None
+    #: Values that are not NULL.
+    value_count: int | None = None
+    null_count: int | None = None
+    min: str | None = None
+    max: str | None = None
+    contains_nan: bool | None = None
+    extra: str | None = None
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A Parquet file that was written and is not yet part of the lake."""
+
+    #: Relative to the table's directory, with forward slashes.
+    path: str
+    record_count: int
+    file_size_bytes: int
+    footer_size: int
+    column_stats: tuple[ColumnStats, ...] = ()
+    #: One text (or None for NULL) per partition key of the table.
+    partition_values: tuple[str | None, ...] = ()
+
+
+@dataclass(frozen=True)
+class DeleteFile:
+    """A Parquet file that names deleted rows of one data file, and is not yet part of the lake."""
+
+    #: Relative to the table's directory, with forward slashes.
+    path: str
+    delete_count: int
+    file_size_bytes: int
+    footer_size: int

@@ -1,0 +1,174 @@
+"""The lake as one process works on it: everything that reads or writes the metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+from sqlalchemy import Connection
+
+from swanlake.errors import AlreadyExists, NotFound
+from swanlake.lake import bootstrap, commit, gc, reading
+from swanlake.lake.commit import Committed, Retries
+from swanlake.lake.gc import Garbage
+from swanlake.lake.ids import uuid7
+from swanlake.lake.layout import Table
+from swanlake.lake.metabase import CatalogInfo, Metabase, checked_name
+from swanlake.lake.operations import Commit
+from swanlake.lake.postgres import PostgresMetabase
+from swanlake.lake.reading import Snapshot
+from swanlake.lake.sqlite import SqliteMetabase
+from swanlake.lake.store import CatalogStore
+
+
+def open_metabase(place: str | Path, data_location: str) -> Metabase:
+    """PostgreSQL for a URL, SQLite for a directory."""
+    if isinstance(place, Path):
+        return SqliteMetabase(place, data_location)
+    return PostgresMetabase(place, data_location)
+
+
+class LocalLake:
+    """Catalogs by name and by value; what it takes and gives can be sent between processes."""
+
+    def __init__(self, metabase: Metabase) -> None:
+        self._metabase = metabase
+
+    def close(self) -> None:
+        """Closes every connection."""
+        self._metabase.close()
+
+    # ---- catalogs ------------------------------------------------------------------------------
+
+    def catalogs(self) -> list[CatalogInfo]:
+        """Every catalog, by name."""
+        with self._metabase.reachable(), self._metabase.registry() as registry:
+            return self._metabase.infos(registry)
+
+    def find(self, name: str) -> CatalogInfo | None:
+        """The catalog of that name; None if there is none."""
+        with self._metabase.reachable(), self._metabase.registry() as registry:
+            return self._metabase.find(registry, name)
+
+    def create(self, name: str) -> CatalogInfo:
+        """Makes a new, empty catalog; raises AlreadyExists."""
+        name = checked_name(name)
+        with self._changing() as registry:
+            info = self._metabase.new_info(registry, name)
+            _make_directory(info.data_path)
+            self._metabase.create(registry, info)
+            self._metabase.register(registry, info)
+        return info
+
+    def fork(self, parent: str, name: str, at: int | None) -> CatalogInfo:
+        """Makes a catalog from another one, as it is or as it was at a snapshot."""
+        name = checked_name(name)
+        with self._changing() as registry:
+            source = self._metabase.named(registry, parent)
+            info = self._metabase.new_info(registry, name, source)
+            _make_directory(info.data_path)
+            snapshot = self._metabase.fork(registry, source, info, at)
+            self._metabase.register(registry, info, snapshot)
+        return replace(info, parent_snapshot=snapshot)
+
+    def drop(self, name: str) -> CatalogInfo:
+        """Removes a catalog; its files are left to the collector."""
+        with self._changing() as registry:
+            info = self._metabase.named(registry, name)
+            self._metabase.forget(registry, info)
+            self._metabase.remove(registry, info)
+        return info
+
+    def adopt(self, name: str) -> CatalogInfo:
+        """Registers and fences a catalog that another program made in its place."""
+        name = checked_name(name)
+        with self._changing() as registry:
+            known = self._metabase.find(registry, name)
+            info = known or self._unregistered(name)
+            self._metabase.adopt(registry, info)
+            if known is None:
+                self._metabase.register(registry, info)
+        return info
+
+    def ensure(self, name: str) -> CatalogInfo:
+        """The catalog of that name, made if it is not there.
+
+        One that another program made is used as it is: it can be read, and adopted to be written.
+        """
+        info = self.find(name)
+        if info is not None:
+            return info
+        try:
+            return self.create(name)
+        except AlreadyExists:
+            return self.find(name) or self._unregistered(name)
+
+    def collect(self, age: timedelta, dry_run: bool) -> list[Garbage]:
+        """Deletes the files that no catalog needs, or lists them."""
+        with self._metabase.reachable():
+            return gc.collect(self._metabase, age=age, dry_run=dry_run)
+
+    # ---- one catalog ---------------------------------------------------------------------------
+
+    def newest_snapshot(self, info: CatalogInfo) -> int:
+        """The id of a catalog's head."""
+        with self._reading(info) as (store, connection):
+            return reading.newest_snapshot(connection, store.tables)
+
+    def snapshots(self, info: CatalogInfo) -> list[Snapshot]:
+        """Every snapshot of a catalog that is kept, oldest first."""
+        with self._reading(info) as (store, connection):
+            return reading.snapshots(connection, store.tables)
+
+    def table(self, info: CatalogInfo, schema: str, name: str, at: int | None) -> Table:
+        """A table, all that is needed to write files for it; raises NotFound."""
+        with self._reading(info) as (store, connection):
+            return reading.read_table(connection, store.tables, schema, name, at)
+
+    def check(self, info: CatalogInfo) -> list[str]:
+        """What is wrong with a catalog, one sentence each."""
+        with self._reading(info) as (store, connection):
+            return bootstrap.check(connection, store)
+
+    def commit(
+        self,
+        info: CatalogInfo,
+        change: Commit,
+        retries: Retries,
+        may_have_happened: bool = False,
+    ) -> Committed:
+        """Makes all of a commit visible at once; raises a LakeError and leaves no trace."""
+        store = self._metabase.store(info)
+        return commit.apply(store, change, retries, may_have_happened=may_have_happened)
+
+    # ---- inside --------------------------------------------------------------------------------
+
+    @contextmanager
+    def _changing(self) -> Iterator[Connection]:
+        with self._metabase.reachable(), self._metabase.registry(write=True) as registry:
+            yield registry
+
+    @contextmanager
+    def _reading(self, info: CatalogInfo) -> Iterator[tuple[CatalogStore, Connection]]:
+        store = self._metabase.store(info)
+        with self._metabase.reachable(), store.connect() as connection:
+            yield store, connection
+
+    def _unregistered(self, name: str) -> CatalogInfo:
+        """What the registry would say of a catalog it does not know yet."""
+        if not self._metabase.exists(name):
+            raise NotFound(f"There is no catalog {name}.", identifier="CATALOG_NOT_FOUND")
+        id = uuid7()
+        info = CatalogInfo(id, name, name, self._metabase.data_path(name), family=id)
+        with self._reading(info) as (store, connection):
+            bootstrap.check_version(connection, store)
+            found = reading.property_of(connection, store.tables, "data_path")
+        return replace(info, data_path=found or info.data_path)
+
+
+def _make_directory(data_path: str) -> None:
+    if "://" not in data_path:
+        Path(data_path).mkdir(parents=True, exist_ok=True)

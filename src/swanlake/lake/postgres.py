@@ -1,0 +1,277 @@
+"""Catalogs in PostgreSQL: a schema for each, and one for the registry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+import psycopg
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    DateTime,
+    Engine,
+    Executable,
+    create_engine,
+    func,
+    inspect,
+    literal,
+    select,
+    text,
+)
+from sqlalchemy.schema import CreateSchema, DropSchema
+
+from swanlake.errors import ConfigError
+from swanlake.lake import bootstrap, forks
+from swanlake.lake.metabase import CatalogInfo, Metabase
+from swanlake.lake.reading import newest_snapshot
+from swanlake.lake.store import CatalogStore, Trouble
+from swanlake.lake.tables import registry_table, tables_in
+from swanlake.sql.quoting import identifier
+from swanlake.sql.quoting import literal as sql_literal
+
+#: The second half of the lock's key; the stock extension's own proposal uses the same.
+_LOCK_CLASS = 0x44754C4B
+#: A committer that neither works nor dies loses its lock after this long.
+_IDLE_SECONDS = 60
+_CONNECT_TIMEOUT_SECONDS = 10
+_TRANSIENT = {"23505", "40001", "40P01"}
+_LOCK_TIMEOUT = {"55P03"}
+_MISSING = {"42P01", "3F000"}
+_REGISTRY_SCHEMA = "swanlake"
+_FENCE_TRIGGER = "ducklake_fence"
+_DEFERRAL_TRIGGER = "swanlake_defer"
+
+
+def postgres_engine(url: str) -> Engine:
+    """The connections to a metabase; ``url`` is a libpq URL or connection string."""
+    try:
+        parameters: dict[str, Any] = {
+            "connect_timeout": _CONNECT_TIMEOUT_SECONDS,
+            "application_name": "swanlake",
+            # A peer that vanished is noticed in a minute, not in the kernel's two hours.
+            "keepalives_idle": 30,
+            "keepalives_interval": 10,
+            "keepalives_count": 3,
+        } | psycopg.conninfo.conninfo_to_dict(url)
+    except psycopg.ProgrammingError:
+        raise ConfigError("metabase_url is not a PostgreSQL URL or connection string.") from None
+    return create_engine(
+        "postgresql+psycopg://",
+        creator=lambda: psycopg.connect(**parameters),
+        # The lock is useless under REPEATABLE READ: what is read after it would be from before it.
+        isolation_level="READ COMMITTED",
+        pool_size=5,
+        max_overflow=20,
+        pool_recycle=1800,
+    )
+
+
+class PostgresStore(CatalogStore):
+    """The metadata of one catalog, in a schema of its own."""
+
+    errors = (*CatalogStore.errors, psycopg.Error)
+
+    def __init__(self, name: str, schema: str, engine: Engine) -> None:
+        super().__init__(name, tables_in(schema), engine)
+        self.schema = schema
+        self._sequence = f"{identifier(schema)}.ducklake_snapshot_id_seq"
+
+    def lock(self, connection: Connection, timeout: float) -> None:
+        # As a statement of its own: one that also read would read the state from before the wait.
+        with self.batch(connection):
+            connection.exec_driver_sql(f"SET LOCAL lock_timeout = {int(timeout * 1000)}")
+            connection.exec_driver_sql(
+                f"SET LOCAL idle_in_transaction_session_timeout = {_IDLE_SECONDS * 1000}"
+            )
+            connection.execute(lock_schema(self.schema))
+
+    @contextmanager
+    def batch(self, connection: Connection) -> Iterator[None]:
+        driver = connection.connection.driver_connection
+        assert isinstance(driver, psycopg.Connection)
+        with driver.pipeline():
+            yield
+
+    def allocate_snapshot_id(self) -> Executable:
+        # A commit that was undone leaves the sequence ahead. Ids without gaps let a commit see that
+        # a snapshot it must be checked against has been expired.
+        snapshot_id = self.tables.snapshot.c.snapshot_id
+        newest = select(func.max(snapshot_id)).scalar_subquery()
+        aligned = select(func.setval(self._sequence, newest).label("newest")).cte("aligned")
+        return select(func.nextval(self._sequence)).select_from(aligned)
+
+    def now(self, not_before: datetime) -> ColumnElement[datetime]:
+        earliest = literal(not_before, DateTime(timezone=True))
+        return func.greatest(func.clock_timestamp(), earliest)
+
+    def trouble(self, error: Exception) -> Trouble:
+        cause = getattr(error, "orig", None) or error
+        state = getattr(cause, "sqlstate", None)
+        if state in _TRANSIENT:
+            return Trouble.TRANSIENT
+        if state in _LOCK_TIMEOUT:
+            return Trouble.LOCK_TIMEOUT
+        if state in _MISSING:
+            return Trouble.MISSING_TABLE
+        # Class 57P: the server ends the connection; no state at all: it went without a word.
+        if isinstance(cause, psycopg.OperationalError) and (
+            state is None or state.startswith(("08", "57P"))
+        ):
+            return Trouble.LOST
+        if state == "25P03" or isinstance(cause, psycopg.InterfaceError):
+            return Trouble.LOST
+        return Trouble.FATAL
+
+    def fence_statements(self) -> Sequence[Executable]:
+        return [text(statement.replace(":", r"\:")) for statement in self._fence()]
+
+    def has_fence(self, connection: Connection) -> bool:
+        triggers = connection.execute(
+            text(
+                "SELECT count(*) FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid "
+                "JOIN pg_namespace n ON n.oid = c.relnamespace "
+                "WHERE n.nspname = :schema AND t.tgenabled <> 'D' AND t.tgname IN (:one, :two)"
+            ),
+            {"schema": self.schema, "one": _FENCE_TRIGGER, "two": _DEFERRAL_TRIGGER},
+        ).scalar_one()
+        guards = {str(index.name) for index in self.tables.guards}
+        indexes = connection.execute(
+            text(
+                "SELECT count(*) FROM pg_indexes WHERE schemaname = :schema "
+                "AND indexname = ANY(:names)"
+            ),
+            {"schema": self.schema, "names": list(guards)},
+        ).scalar_one()
+        return bool(triggers == 2 and indexes == len(guards))
+
+    def _fence(self) -> list[str]:
+        """The statements that make writers of any kind obey the order of commits."""
+        schema = identifier(self.schema)
+        return [
+            f"CREATE SEQUENCE IF NOT EXISTS {self._sequence} MINVALUE 0 START 1",
+            f"SELECT setval({sql_literal(self._sequence)}, greatest(1, snapshot_id), "
+            f"snapshot_id > 0) FROM {schema}.ducklake_head",
+            # The message is fixed English with the words after which the stock extension retries.
+            f"""
+CREATE OR REPLACE FUNCTION {schema}.ducklake_fence() RETURNS trigger LANGUAGE plpgsql AS $fence$
+DECLARE moved int;
+BEGIN
+  PERFORM pg_advisory_xact_lock(hashtext(format('"%s"', TG_TABLE_SCHEMA)), {_LOCK_CLASS});
+  BEGIN
+    UPDATE {schema}.ducklake_head
+       SET snapshot_id = NEW.snapshot_id, next_catalog_id = NEW.next_catalog_id,
+           next_file_id = NEW.next_file_id
+     WHERE snapshot_id < NEW.snapshot_id AND next_catalog_id <= NEW.next_catalog_id
+       AND next_file_id <= NEW.next_file_id;
+    GET DIAGNOSTICS moved = ROW_COUNT;
+  EXCEPTION WHEN serialization_failure THEN
+    moved := 0;  -- a REPEATABLE READ writer whose base is stale
+  END;
+  IF moved = 0 THEN
+    RAISE EXCEPTION 'snapshot % conflict: concurrent commit moved the DuckLake head',
+      NEW.snapshot_id USING ERRCODE = '40001';
+  END IF;
+  PERFORM setval({sql_literal(self._sequence)}, NEW.snapshot_id);
+  RETURN NEW;
+END $fence$""",
+            f"CREATE OR REPLACE TRIGGER {_FENCE_TRIGGER} BEFORE INSERT ON "
+            f"{schema}.ducklake_snapshot FOR EACH ROW EXECUTE FUNCTION {schema}.ducklake_fence()",
+            # Files that a fork can see are never handed to the clean-up of one catalog alone.
+            f"""
+CREATE OR REPLACE FUNCTION {schema}.swanlake_defer() RETURNS trigger LANGUAGE plpgsql AS $defer$
+DECLARE whole text := NEW.path;
+BEGIN
+  IF NEW.path_is_relative THEN
+    SELECT value || NEW.path INTO whole FROM {schema}.ducklake_metadata
+     WHERE key = 'data_path' AND scope IS NULL;
+  END IF;
+  IF EXISTS (SELECT 1 FROM {schema}.swanlake_shared_file WHERE path = whole) THEN
+    INSERT INTO {schema}.swanlake_deferred_file VALUES (whole, clock_timestamp())
+      ON CONFLICT DO NOTHING;
+    RETURN NULL;
+  END IF;
+  RETURN NEW;
+END $defer$""",
+            f"CREATE OR REPLACE TRIGGER {_DEFERRAL_TRIGGER} BEFORE INSERT ON "
+            f"{schema}.ducklake_files_scheduled_for_deletion FOR EACH ROW "
+            f"EXECUTE FUNCTION {schema}.swanlake_defer()",
+        ]
+
+
+class PostgresMetabase(Metabase):
+    """All catalogs of a lake in one PostgreSQL database."""
+
+    errors = PostgresStore.errors
+
+    def __init__(self, url: str, data_location: str) -> None:
+        super().__init__(registry_table(_REGISTRY_SCHEMA), data_location)
+        self._url = url
+        self._engine = postgres_engine(url)
+        self._prepared = False
+
+    @contextmanager
+    def registry(self, *, write: bool = False) -> Iterator[Connection]:
+        with self._engine.connect() as connection:
+            self._prepare(connection)
+            if write:
+                connection.execute(lock_schema(_REGISTRY_SCHEMA))
+            yield connection
+            connection.commit()
+
+    def _prepare(self, connection: Connection) -> None:
+        """Makes the registry's schema, once; two servers may start at the same time."""
+        if self._prepared:
+            return
+        if not inspect(connection).has_table(self._registry.name, schema=_REGISTRY_SCHEMA):
+            connection.execute(lock_schema(_REGISTRY_SCHEMA))
+            connection.execute(CreateSchema(_REGISTRY_SCHEMA, if_not_exists=True))
+            self._registry.create(connection, checkfirst=True)
+            connection.commit()
+        self._prepared = True
+
+    def store(self, info: CatalogInfo) -> PostgresStore:
+        return PostgresStore(info.name, _schema(info.place), self._engine)
+
+    def exists(self, place: str) -> bool:
+        with self._engine.connect() as connection:
+            return inspect(connection).has_schema(_schema(place))
+
+    def create(self, registry: Connection, info: CatalogInfo) -> None:
+        registry.execute(CreateSchema(_schema(info.place)))
+        bootstrap.create(registry, self.store(info), info.data_path)
+
+    def fork(
+        self, registry: Connection, parent: CatalogInfo, info: CatalogInfo, at: int | None
+    ) -> int:
+        source, target = self.store(parent).tables, self.store(info).tables
+        registry.execute(lock_schema(_schema(parent.place)))
+        registry.execute(CreateSchema(_schema(info.place)))
+        target.everything.create_all(registry, checkfirst=False)
+        snapshot = newest_snapshot(registry, source) if at is None else at
+        shared = forks.Copy(registry, source, target, snapshot, info.data_path).run()
+        forks.share(registry, source, shared)
+        bootstrap.raise_fence(registry, self.store(info))
+        return snapshot
+
+    def adopt(self, registry: Connection, info: CatalogInfo) -> None:
+        registry.execute(lock_schema(_schema(info.place)))
+        bootstrap.adopt(registry, self.store(info))
+
+    def remove(self, registry: Connection, info: CatalogInfo) -> None:
+        registry.execute(lock_schema(_schema(info.place)))
+        registry.execute(DropSchema(_schema(info.place), cascade=True, if_exists=True))
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+
+def _schema(place: str) -> str:
+    return f"lake_{place}"
+
+
+def lock_schema(schema: str) -> Executable:
+    """Waits for the commit lock of the catalog in a schema, to the end of the transaction."""
+    return select(func.pg_advisory_xact_lock(func.hashtext(f'"{schema}"'), _LOCK_CLASS))

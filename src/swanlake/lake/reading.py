@@ -1,0 +1,211 @@
+"""Tables and snapshots as the catalog describes them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, cast
+
+from sqlalchemy import ColumnElement, Connection, Row, func, select
+from sqlalchemy import Table as SqlTable
+
+from swanlake.errors import NotFound
+from swanlake.lake.layout import Column, Default, DefaultKind, PartitionKey, SortKey, Table
+from swanlake.lake.tables import CatalogTables
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One commit, as it is remembered."""
+
+    id: int
+    time: datetime
+    schema_version: int
+    changes: str
+    author: str | None = None
+    message: str | None = None
+    extra_info: str | None = None
+
+
+def newest_snapshot(connection: Connection, tables: CatalogTables) -> int:
+    """The id of the head."""
+    return int(connection.execute(select(func.max(tables.snapshot.c.snapshot_id))).scalar_one())
+
+
+def snapshots(connection: Connection, tables: CatalogTables) -> list[Snapshot]:
+    """Every snapshot that is kept, oldest first."""
+    snapshot, changes = tables.snapshot, tables.snapshot_changes
+    rows = connection.execute(
+        select(snapshot, changes)
+        .join(changes, changes.c.snapshot_id == snapshot.c.snapshot_id, isouter=True)
+        .order_by(snapshot.c.snapshot_id)
+    )
+    return [
+        Snapshot(
+            row[0],
+            row.snapshot_time,
+            row.schema_version,
+            row.changes_made or "",
+            row.author,
+            row.commit_message,
+            row.commit_extra_info,
+        )
+        for row in rows
+    ]
+
+
+def property_of(connection: Connection, tables: CatalogTables, key: str) -> str | None:
+    """A DuckLake option of the whole catalog, such as ``data_path``."""
+    metadata = tables.metadata
+    return connection.execute(
+        select(metadata.c.value).where(metadata.c.key == key, metadata.c.scope.is_(None))
+    ).scalar()
+
+
+def read_table(
+    connection: Connection, tables: CatalogTables, schema: str, name: str, at: int | None = None
+) -> Table:
+    """A table as it is, or as it was at a snapshot; names are compared without regard to case."""
+    snapshot_id = newest_snapshot(connection, tables) if at is None else at
+    row = _find(connection, tables, schema, name, snapshot_id)
+    partition_id, partition_keys = _partitioning(connection, tables, row.table_id, snapshot_id)
+    return Table(
+        id=row.table_id,
+        schema=row.schema_name,
+        name=row.table_name,
+        directory=_directory(row, property_of(connection, tables, "data_path") or ""),
+        columns=_columns(connection, tables, row.table_id, snapshot_id),
+        partition_id=partition_id,
+        partition_keys=partition_keys,
+        sort_keys=_sorting(connection, tables, row.table_id, snapshot_id),
+        encrypted=property_of(connection, tables, "encrypted") == "true",
+        snapshot_id=snapshot_id,
+    )
+
+
+def _find(
+    connection: Connection, tables: CatalogTables, schema: str, name: str, at: int
+) -> Row[Any]:
+    table, schemas = tables.table, tables.schema
+    rows = connection.execute(
+        select(
+            table.c.table_id,
+            table.c.table_name,
+            table.c.path,
+            table.c.path_is_relative,
+            schemas.c.schema_name,
+            schemas.c.path.label("schema_path"),
+            schemas.c.path_is_relative.label("schema_is_relative"),
+        )
+        .join(schemas, schemas.c.schema_id == table.c.schema_id)
+        .where(
+            _visible(table, at),
+            _visible(schemas, at),
+            func.lower(schemas.c.schema_name) == schema.lower(),
+            func.lower(table.c.table_name) == name.lower(),
+        )
+    ).all()
+    if not rows:
+        raise NotFound(
+            f"There is no table {schema}.{name} at snapshot {at}.", identifier="TABLE_NOT_FOUND"
+        )
+    return cast("Row[Any]", rows[0])
+
+
+def directories(connection: Connection, tables: CatalogTables) -> dict[int, str]:
+    """Where the files of every table go, those of tables that have ended included."""
+    table, schema = tables.table, tables.schema
+    data_path = property_of(connection, tables, "data_path") or ""
+    rows = connection.execute(
+        select(
+            table.c.table_id,
+            table.c.path,
+            table.c.path_is_relative,
+            schema.c.path.label("schema_path"),
+            schema.c.path_is_relative.label("schema_is_relative"),
+        )
+        .join(schema, schema.c.schema_id == table.c.schema_id)
+        .distinct()
+    )
+    return {row.table_id: _directory(cast("Row[Any]", row), data_path) for row in rows}
+
+
+def _directory(row: Row[Any], data_path: str) -> str:
+    if not row.path_is_relative:
+        return str(row.path)
+    inside = f"{row.schema_path}{row.path}"
+    return f"{data_path}{inside}" if row.schema_is_relative else inside
+
+
+def _columns(
+    connection: Connection, tables: CatalogTables, table_id: int, at: int
+) -> tuple[Column, ...]:
+    column = tables.column
+    children: dict[int | None, list[Row[Any]]] = defaultdict(list)
+    for row in connection.execute(
+        select(column)
+        .where(column.c.table_id == table_id, _visible(column, at))
+        .order_by(column.c.column_order)
+    ):
+        children[row.parent_column].append(row)
+
+    def below(parent: int | None) -> tuple[Column, ...]:
+        return tuple(
+            Column(
+                row.column_id,
+                row.column_name,
+                row.column_type,
+                row.nulls_allowed,
+                _default(row),
+                below(row.column_id),
+            )
+            for row in children[parent]
+        )
+
+    return below(None)
+
+
+def _default(row: Row[Any]) -> Default | None:
+    if row.default_value_type == DefaultKind.EXPRESSION.value:
+        return Default(row.default_value, DefaultKind.EXPRESSION)
+    if row.default_value is None or (row.default_value == "NULL" and row.initial_default is None):
+        return None
+    return Default(row.default_value)
+
+
+def _partitioning(
+    connection: Connection, tables: CatalogTables, table_id: int, at: int
+) -> tuple[int | None, tuple[PartitionKey, ...]]:
+    info, keys = tables.partition_info, tables.partition_column
+    rows = connection.execute(
+        select(info.c.partition_id, keys.c.column_id, keys.c.transform)
+        .join(keys, keys.c.partition_id == info.c.partition_id)
+        .where(info.c.table_id == table_id, _visible(info, at))
+        .order_by(keys.c.partition_key_index)
+    ).all()
+    found = tuple(PartitionKey(row.column_id, row.transform) for row in rows)
+    return (rows[0].partition_id if rows else None), found
+
+
+def _sorting(
+    connection: Connection, tables: CatalogTables, table_id: int, at: int
+) -> tuple[SortKey, ...]:
+    info, keys = tables.sort_info, tables.sort_expression
+    rows = connection.execute(
+        select(keys)
+        .join(info, info.c.sort_id == keys.c.sort_id)
+        .where(info.c.table_id == table_id, _visible(info, at))
+        .order_by(keys.c.sort_key_index)
+    )
+    return tuple(
+        SortKey(row.expression, row.sort_direction == "DESC", row.null_order == "NULLS_FIRST")
+        for row in rows
+    )
+
+
+def _visible(table: SqlTable, at: int) -> ColumnElement[bool]:
+    """Rows of a versioned table that a reader at this snapshot sees."""
+    return (table.c.begin_snapshot <= at) & (
+        table.c.end_snapshot.is_(None) | (table.c.end_snapshot > at)
+    )

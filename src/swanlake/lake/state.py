@@ -1,0 +1,269 @@
+"""What a commit must know of the catalog, read under the lock in as few queries as possible."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Row, column, func, literal_column, select, true, union_all
+from sqlalchemy import inspect as inspect_database
+from sqlalchemy import table as lightweight_table
+
+from swanlake.errors import CatalogNotWritable, CommitConflict
+from swanlake.lake.changes import parse_changes
+from swanlake.lake.conflicts import Happened
+from swanlake.lake.stats import TableColumnStats
+from swanlake.lake.store import LockedTransaction
+from swanlake.lake.tables import CatalogTables
+
+
+@dataclass(frozen=True)
+class Head:
+    """The newest snapshot."""
+
+    snapshot_id: int
+    snapshot_time: datetime
+    schema_version: int
+    next_catalog_id: int
+    next_file_id: int
+
+
+@dataclass(frozen=True)
+class LiveTable:
+    """A table as it is now: where it is, and what is known of its rows."""
+
+    id: int
+    #: From the data path to the table's files, or whole if an ancestor's path is.
+    path: str
+    path_is_relative: bool
+    has_stats: bool = False
+    record_count: int = 0
+    next_row_id: int = 0
+    file_size_bytes: int = 0
+    columns: dict[int, TableColumnStats] = field(default_factory=dict)
+
+
+def read_head(
+    transaction: LockedTransaction, tables: CatalogTables, catalog: str, base: int | None
+) -> tuple[Head, list[Happened]]:
+    """The head, and everything that was committed after the base."""
+    snapshot, changes, head = tables.snapshot, tables.snapshot_changes, tables.head
+    newest = select(func.max(snapshot.c.snapshot_id)).scalar_subquery()
+    wanted = snapshot.c.snapshot_id == newest
+    if base is not None:
+        # The newest in any case: a base may be newer than a catalog restored from a backup.
+        wanted |= snapshot.c.snapshot_id >= base
+    rows = transaction.read(
+        select(snapshot, changes.c.changes_made, head.c.snapshot_id.label("fenced"))
+        .join(changes, changes.c.snapshot_id == snapshot.c.snapshot_id, isouter=True)
+        .join(head, true(), isouter=True)
+        .where(wanted)
+        .order_by(snapshot.c.snapshot_id)
+    )
+    if not rows:
+        raise CatalogNotWritable(
+            f"The catalog {catalog} has no snapshot at all: its metadata is damaged."
+        )
+    last = rows[-1]
+    _check_fence(catalog, last)
+    newest_head = Head(
+        last.snapshot_id,
+        last.snapshot_time,
+        last.schema_version,
+        last.next_catalog_id,
+        last.next_file_id,
+    )
+    if base is None:
+        return newest_head, []
+    _check_history(catalog, rows, base)
+    happened = [
+        Happened(row.snapshot_id, change)
+        for row in rows
+        if row.snapshot_id > base
+        for change in parse_changes(row.changes_made or "")
+    ]
+    return newest_head, happened
+
+
+def _check_fence(catalog: str, newest: Row[Any]) -> None:
+    if newest.fenced == newest.snapshot_id:
+        return
+    if newest.fenced is None:
+        reason = "its fence has no head"
+    else:
+        reason = (
+            f"its fence stands at snapshot {newest.fenced} and the newest one is "
+            f"{newest.snapshot_id}, so something wrote around the fence"
+        )
+    raise CatalogNotWritable(
+        f"The catalog {catalog} refuses writes: {reason}. Look at it with `swanlake catalog check "
+        f"{catalog}`; `swanlake catalog adopt {catalog}` puts the fence up again."
+    )
+
+
+def _check_history(catalog: str, rows: Sequence[Row[Any]], base: int) -> None:
+    """Snapshot ids have no gaps, so a missing one was expired: what it changed is unknown."""
+    newest = rows[-1].snapshot_id
+    if base > newest:
+        raise CommitConflict(
+            f"The commit is based on snapshot {base}, but the newest one of the catalog {catalog} "
+            f"is {newest}; it may have been restored from a backup. Read again and repeat it."
+        )
+    known = {row.snapshot_id for row in rows}
+    missing = next((id for id in range(base, newest) if id not in known), None)
+    if missing is not None:
+        raise CommitConflict(
+            f"The commit is based on snapshot {base} of the catalog {catalog}, and snapshot "
+            f"{missing} has been expired since, so it cannot be checked for conflicts up to "
+            f"snapshot {newest}. Read again and repeat it; keep snapshots for longer than the "
+            "longest transaction."
+        )
+
+
+def read_tables(
+    transaction: LockedTransaction, tables: CatalogTables, ids: Sequence[int]
+) -> dict[int, LiveTable]:
+    """The tables with these ids that are live, with their statistics."""
+    if not ids:
+        return {}
+    table, schema = tables.table, tables.schema
+    stats, columns = tables.table_stats, tables.table_column_stats
+    rows = transaction.read(
+        select(
+            table.c.table_id,
+            table.c.path,
+            table.c.path_is_relative,
+            schema.c.path.label("schema_path"),
+            schema.c.path_is_relative.label("schema_is_relative"),
+            stats.c.record_count,
+            stats.c.next_row_id,
+            stats.c.file_size_bytes,
+            *(columns.c[name] for name in _COLUMN_STATS),
+        )
+        .join(schema, schema.c.schema_id == table.c.schema_id)
+        .join(stats, stats.c.table_id == table.c.table_id, isouter=True)
+        .join(columns, columns.c.table_id == table.c.table_id, isouter=True)
+        .where(table.c.table_id.in_(ids), table.c.end_snapshot.is_(None))
+    )
+    found: dict[int, LiveTable] = {}
+    for row in rows:
+        live = found.get(row.table_id)
+        if live is None:
+            relative = row.path_is_relative
+            live = found[row.table_id] = LiveTable(
+                id=row.table_id,
+                path=(row.schema_path if relative else "") + row.path,
+                path_is_relative=relative and row.schema_is_relative,
+                has_stats=row.record_count is not None,
+                record_count=row.record_count or 0,
+                next_row_id=row.next_row_id or 0,
+                file_size_bytes=row.file_size_bytes or 0,
+            )
+        if row.column_id is not None:
+            live.columns[row.column_id] = TableColumnStats(
+                row.column_id,
+                row.contains_null,
+                row.contains_nan,
+                row.min_value,
+                row.max_value,
+                row.extra_stats,
+            )
+    return found
+
+
+_COLUMN_STATS = (
+    "column_id",
+    "contains_null",
+    "contains_nan",
+    "min_value",
+    "max_value",
+    "extra_stats",
+)
+
+
+def read_schemas(transaction: LockedTransaction, tables: CatalogTables) -> dict[str, Row[Any]]:
+    """The live schemas by name in lower case."""
+    schema = tables.schema
+    rows = transaction.read(select(schema).where(schema.c.end_snapshot.is_(None)))
+    return {row.schema_name.casefold(): row for row in rows}
+
+
+def read_objects(
+    transaction: LockedTransaction, tables: CatalogTables
+) -> dict[tuple[int, str], tuple[str, int]]:
+    """The live tables and views: (schema id, name in lower case) to (kind, id)."""
+    table, view = tables.table, tables.view
+    rows = transaction.read(
+        union_all(
+            select(
+                table.c.schema_id, table.c.table_name.label("name"), table.c.table_id.label("id")
+            )
+            .add_columns(literal_column("'table'").label("kind"))
+            .where(table.c.end_snapshot.is_(None)),
+            select(view.c.schema_id, view.c.view_name, view.c.view_id)
+            .add_columns(literal_column("'view'"))
+            .where(view.c.end_snapshot.is_(None)),
+        )
+    )
+    return {(row.schema_id, row.name.casefold()): (row.kind, row.id) for row in rows}
+
+
+def read_touched_files(
+    transaction: LockedTransaction, tables: CatalogTables, table_id: int, base: int
+) -> set[int]:
+    """The data files of a table from which anybody deleted rows, or which ended, since the base."""
+    data, deletes = tables.data_file, tables.delete_file
+    rows = transaction.read(
+        union_all(
+            select(data.c.data_file_id).where(
+                data.c.table_id == table_id, data.c.end_snapshot > base
+            ),
+            # A delete file that was replaced keeps its begin; only its partial_max moves.
+            select(deletes.c.data_file_id).where(
+                deletes.c.table_id == table_id,
+                (deletes.c.begin_snapshot > base)
+                | (deletes.c.partial_max > base)
+                | (deletes.c.end_snapshot > base),
+            ),
+        )
+    )
+    touched = {row.data_file_id for row in rows}
+    inlined = f"ducklake_inlined_delete_{table_id}"
+    if inspect_database(transaction.connection).has_table(inlined, schema=tables.schema_name):
+        touched |= read_inlined_deletes(transaction, tables.schema_name, inlined, base)
+    return touched
+
+
+def read_inlined_deletes(
+    transaction: LockedTransaction, schema: str | None, name: str, base: int
+) -> set[int]:
+    """The data files of which an inlined-delete table holds rows newer than the base."""
+    inlined = lightweight_table(name, column("file_id"), column("begin_snapshot"), schema=schema)
+    rows = transaction.read(
+        select(inlined.c.file_id).distinct().where(inlined.c.begin_snapshot > base)
+    )
+    return {row.file_id for row in rows}
+
+
+def read_files(
+    transaction: LockedTransaction, tables: CatalogTables, ids: Sequence[int]
+) -> tuple[dict[int, Row[Any]], dict[int, int]]:
+    """Of these data files the live ones, and their live delete files (data file id to its id)."""
+    if not ids:
+        return {}, {}
+    data, deletes = tables.data_file, tables.delete_file
+    rows = transaction.read(
+        select(data, deletes.c.delete_file_id)
+        .join(
+            deletes,
+            (deletes.c.data_file_id == data.c.data_file_id) & deletes.c.end_snapshot.is_(None),
+            isouter=True,
+        )
+        .where(data.c.data_file_id.in_(ids), data.c.end_snapshot.is_(None))
+    )
+    return (
+        {row.data_file_id: row for row in rows},
+        {row.data_file_id: row.delete_file_id for row in rows if row.delete_file_id is not None},
+    )

@@ -1,0 +1,214 @@
+"""What is said of columns is true of every value: bounds cover, and None where nothing is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import date, datetime
+from decimal import Decimal
+from functools import reduce
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from swanlake.lake.layout import Column, ColumnStats, Table
+from swanlake.lake.stats import TableColumnStats, file_column_stats, from_file, merge
+
+#: A type, its values, and how a value is written in the catalog.
+TYPES: dict[str, tuple[st.SearchStrategy[Any], Callable[[Any], str]]] = {
+    "int64": (st.integers(-(2**63), 2**63 - 1), str),
+    "uint64": (st.integers(0, 2**64 - 1), str),
+    "boolean": (st.booleans(), lambda value: str(int(value))),
+    "float64": (st.floats(allow_nan=False), repr),
+    "decimal(38,10)": (
+        st.integers(-(10**38) + 1, 10**38 - 1).map(lambda digits: Decimal(digits).scaleb(-10)),
+        lambda value: f"{value:f}",
+    ),
+    "date": (st.dates(), date.isoformat),
+    "timestamp": (st.datetimes(), lambda value: value.isoformat(" ")),
+    "timestamptz": (
+        st.datetimes(max_value=datetime(9999, 12, 31)),
+        lambda value: value.isoformat(" ") + "+00",
+    ),
+    "time": (st.times(), lambda value: value.isoformat()),
+    "uuid": (st.uuids(), str),
+    "varchar": (st.text(st.characters(exclude_characters="\0", codec="utf-8")), str),
+}
+
+
+def file_of(type_: str, values: list[Any]) -> ColumnStats:
+    """The statistics of a file with these values; None is NULL."""
+    write = TYPES[type_][1]
+    there = sorted(
+        (value for value in values if value is not None),
+        key=(lambda text: text.encode()) if type_ == "varchar" else None,
+    )
+    bounds = (write(there[0]), write(there[-1])) if there else (None, None)
+    return ColumnStats(1, 10, len(there), len(values) - len(there), *bounds)
+
+
+@given(st.data())
+def test_bounds_cover_every_file_and_are_never_invented(data: st.DataObject) -> None:
+    type_ = data.draw(st.sampled_from(list(TYPES)))
+    values, _ = TYPES[type_]
+    files = data.draw(
+        st.lists(st.lists(values | st.none(), min_size=1, max_size=4), min_size=1, max_size=5)
+    )
+    merged: TableColumnStats | None = None
+    for file in files:
+        merged = merge(type_, merged, file_of(type_, file))
+    assert merged is not None
+    everything = [value for file in files for value in file]
+    assert merged.contains_null == (None in everything)
+    there = [value for value in everything if value is not None]
+    expected = file_of(type_, there)
+    if (merged.min, merged.max) == ("", None):
+        assert type_ == "varchar"
+        assert set(files[0]) == {None}
+    else:
+        # Zero has two spellings, and either may stand for both.
+        zero = {"-0.0": "0.0"}
+        assert zero.get(str(merged.min), merged.min) == zero.get(str(expected.min), expected.min)
+        assert zero.get(str(merged.max), merged.max) == zero.get(str(expected.max), expected.max)
+
+
+@given(st.data())
+def test_the_order_of_files_does_not_matter(data: st.DataObject) -> None:
+    type_ = data.draw(st.sampled_from([name for name in TYPES if name != "float64"]))
+    values, _ = TYPES[type_]
+    files = data.draw(st.lists(st.lists(values, min_size=1, max_size=3), min_size=1, max_size=5))
+    stats = [file_of(type_, file) for file in files]
+    shuffled = data.draw(st.permutations(stats))
+
+    def all_of(these: list[ColumnStats]) -> TableColumnStats:
+        return reduce(lambda known, file: merge(type_, known, file), these[1:], from_file(these[0]))
+
+    assert all_of(stats) == all_of(shuffled)
+    assert merge(type_, all_of(stats), stats[0]) == all_of(stats)
+
+
+@pytest.mark.parametrize(
+    ("type_", "in_order"),
+    [
+        ("int32", ["-10", "-9", "9", "10"]),
+        ("int128", ["-170141183460469231731687303715884105728", "5", "10"]),
+        ("float64", ["-inf", "-1e+300", "-0.5", "9.5", "10.0", "1e+22", "inf"]),
+        ("decimal(10,2)", ["-10.00", "-9.50", "9.50", "10.00"]),
+        ("boolean", ["0", "1"]),
+        ("varchar", ["", "B", "a", "\u00e9", "\uffff", "\U0001f600"]),
+        ("blob", ["", "00FF", "61", "FF"]),
+        (
+            "date",
+            [
+                "-infinity",
+                "0045-03-15 (BC)",
+                "0044-03-15 (BC)",
+                "0001-01-01",
+                "9999-12-31",
+                "12024-01-01",
+                "infinity",
+            ],
+        ),
+        (
+            "timestamp",
+            [
+                "-infinity",
+                "290309-12-22 (BC) 00:00:00",
+                "0001-12-31 (BC) 23:59:59",
+                "0001-01-01 00:00:00",
+                "2024-01-01 00:00:00",
+                "2024-01-01 00:00:00.05",
+                "2024-01-01 00:00:00.5",
+                "2024-01-01 00:00:01",
+                "294247-01-10 04:00:54.775806",
+                "infinity",
+            ],
+        ),
+        ("timestamptz", ["0044-03-15 (BC) 00:00:00+00", "9999-01-01 00:00:00+00", "infinity"]),
+        ("timestamp_ns", ["2024-01-01 00:00:00.12345678", "2024-01-01 00:00:00.123456789"]),
+        ("time", ["00:00:00", "00:00:00.1", "09:00:00", "24:00:00"]),
+    ],
+)
+def test_bounds_are_compared_by_their_meaning(type_: str, in_order: list[str]) -> None:
+    for position, low in enumerate(in_order):
+        for high in in_order[position:]:
+            for first, second in ((low, high), (high, low)):
+                merged = merge(
+                    type_,
+                    TableColumnStats(1, False, None, first, first),
+                    ColumnStats(1, 1, 1, 0, second, second),
+                )
+                assert (merged.min, merged.max) == (low, high)
+
+
+@pytest.mark.parametrize(
+    ("type_", "unreadable"),
+    [
+        ("int32", "x"),
+        ("float64", "nan"),
+        ("decimal(5,2)", ""),
+        ("date", "yesterday"),
+        ("date", ""),
+        ("timestamptz", "2024-01-01 00:00:00+05"),
+        ("timetz", "10:00:00+00"),
+        ("interval", "1 day"),
+        ("no_such_type", "1"),
+    ],
+)
+def test_a_bound_that_cannot_be_compared_becomes_unknown(type_: str, unreadable: str) -> None:
+    merged = merge(
+        type_,
+        TableColumnStats(1, False, None, "1", "1"),
+        ColumnStats(1, 1, 1, 0, unreadable, unreadable),
+    )
+    assert (merged.min, merged.max) == (None, None)
+
+
+def test_what_is_unknown_stays_unknown() -> None:
+    file = ColumnStats(1, 1, 1, 0, "1", "2")
+    assert merge("int32", TableColumnStats(1, None), file) == TableColumnStats(1)
+    assert merge("int32", TableColumnStats(1, False), file) == TableColumnStats(1, False)
+    known = TableColumnStats(1, False, None, "1", "2")
+    assert merge("int32", known, ColumnStats(1)) == TableColumnStats(1)
+    # Alone, a bound of numbers would be misread.
+    assert merge("int32", known, ColumnStats(1, 1, 1, 0, "1")).min is None
+
+
+def test_nan_is_remembered_and_not_a_bound() -> None:
+    nan = ColumnStats(1, 1, 1, 0, contains_nan=True)
+    some = ColumnStats(1, 1, 2, 0, "1.0", "2.0", False)
+    assert merge("float64", from_file(some), nan) == TableColumnStats(1, False, True, "1.0", "2.0")
+    assert merge("float64", from_file(nan), some) == TableColumnStats(1, False, True)
+
+
+def test_only_columns_that_hold_values_have_statistics() -> None:
+    table = Table(
+        1,
+        "main",
+        "t",
+        "/",
+        (
+            Column(5, 'a".b', "struct", children=(Column(6, "element", "int32"),)),
+            Column(2, "v", "variant"),
+            Column(3, "i", "interval"),
+            Column(4, "gone", "int32"),
+        ),
+    )
+    returned = {
+        '"a"".b"."element"': {
+            "column_size_bytes": "30",
+            "num_values": "5",
+            "null_count": "2",
+            "min": "1",
+            "max": "3",
+        },
+        '"v"."value"': {"column_size_bytes": "30", "num_values": "5", "null_count": "2"},
+        '"i"': {"column_size_bytes": "0", "num_values": "0", "null_count": "0"},
+    }
+    assert file_column_stats(returned, table) == (
+        ColumnStats(6, 30, 3, 2, "1", "3"),
+        ColumnStats(2),
+        ColumnStats(3, 0),
+        ColumnStats(4),
+    )
