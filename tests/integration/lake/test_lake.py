@@ -1,0 +1,42 @@
+"""A catalog from its creation on, through our own API and the stock extension."""
+
+from __future__ import annotations
+
+import duckdb
+import pytest
+
+from swanlake.errors import AlreadyExists, InvalidRequest, NotFound
+from swanlake.lake.lake import Lake
+from swanlake.lake.types import ColumnSpec
+
+ORDERS = [ColumnSpec("id", "BIGINT", nullable=False), ColumnSpec("note", "VARCHAR")]
+
+
+def test_a_new_catalog_is_sound_and_stock_duckdb_reads_it(
+    lake: Lake, duck: duckdb.DuckDBPyConnection
+) -> None:
+    sales = lake.create_catalog("sales")
+    sales.create_schema("raw")
+    sales.create_table("raw", "orders", ORDERS)
+    done = sales.append(duck, "SELECT range, 'n' || range FROM range(10)", "raw", "orders")
+    assert (done.snapshot_id, done.applied, done.attempts) == (3, True, 1)
+    assert sales.check() == []
+    lake.location(sales.info).attach(duck)
+    assert duck.sql("SELECT count(*), max(id) FROM sales.raw.orders").fetchall() == [(10, 9)]
+
+
+def test_names_that_are_taken_or_missing_are_one_sentence(lake: Lake) -> None:
+    sales = lake.create_catalog("sales")
+    with pytest.raises(AlreadyExists, match="There is a catalog sales already"):
+        lake.create_catalog("Sales")
+    with pytest.raises(NotFound, match="There is no catalog salse"):
+        lake.fork_catalog("salse", "copy")
+    with pytest.raises(InvalidRequest, match="cannot be the name of a catalog"):
+        lake.create_catalog("a b")
+    sales.create_schema("raw")
+    with pytest.raises(AlreadyExists, match="The schema RAW exists already"):
+        sales.create_schema("RAW")
+    with pytest.raises(NotFound, match="There is no schema cooked"):
+        sales.create_table("cooked", "t", ORDERS)
+    assert [info.name for info in lake.catalogs()] == ["sales"]
+    assert sales.snapshot_id() == 1
