@@ -26,6 +26,7 @@ from benchmarks._measure import Answer, at_least, at_most, at_most_more, p50, p9
 from swanlake.client.driver import Connection
 from swanlake.config import Settings
 from swanlake.engine.instance import Engine, EngineSpec
+from swanlake.lake.lake import DEFAULT_CATALOG, Lake
 from swanlake.protocol import Headers, encode, messages
 from tests.server_process import ServerProcess
 
@@ -57,9 +58,10 @@ def main() -> None:
     stream_rows = 1_000_000 if quick else 10_000_000
     with tempfile.TemporaryDirectory(prefix="swanlake-bench-") as folder:
         home = Path(folder)
-        spec = EngineSpec.from_settings(Settings(home=home / "in-process"))
-        spec.lake.prepare()
-        engine = Engine(spec)
+        settings = Settings(home=home / "in-process")
+        with Lake.from_settings(settings) as lake:
+            location = lake.location(lake.ensure_catalog(DEFAULT_CATALOG).info)
+        engine = Engine(EngineSpec.from_settings(settings, location))
         local = engine.connect()
         with (
             ServerProcess(home / "server") as server,

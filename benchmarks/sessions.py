@@ -24,6 +24,7 @@ from swanlake.client.driver import Connection
 from swanlake.config import Settings
 from swanlake.engine.extensions import load_extensions
 from swanlake.engine.instance import Engine, EngineSpec
+from swanlake.lake.lake import DEFAULT_CATALOG, Lake
 from tests.server_process import ServerProcess
 
 TARGET = at_most(1 / 50, "1/50")
@@ -177,9 +178,10 @@ def settle(process: psutil.Process) -> None:
 
 def lake(home: Path) -> EngineSpec:
     """An empty lake on SQLite with the settings that a server has by default."""
-    spec = EngineSpec.from_settings(Settings(home=home))
-    spec.lake.prepare()
-    return spec
+    settings = Settings(home=home)
+    with Lake.from_settings(settings) as lake:
+        catalog = lake.ensure_catalog(DEFAULT_CATALOG)
+        return EngineSpec.from_settings(settings, lake.location(catalog.info))
 
 
 if __name__ == "__main__":

@@ -135,7 +135,7 @@ def test_home_that_is_a_file_exits_4(tmp_path: Path) -> None:
     home.write_text("not a directory")
     code, log = start_fails(home)
     assert code == 4
-    assert "swanlake: The lake 'swanlake' cannot be opened" in log
+    assert "swanlake: The lake's metadata cannot be reached" in log
     assert home.read_text() == "not a directory"
 
 
@@ -164,7 +164,7 @@ def test_unreachable_postgres_exits_4_and_keeps_the_password(tmp_path: Path) -> 
     url = "postgresql://u:secretpw@127.0.0.1:1/x"
     code, log = start_fails(tmp_path / "home", SWANLAKE_METABASE_URL=url)
     assert code == 4
-    assert "swanlake: The lake 'swanlake' cannot be opened: " in log
+    assert "swanlake: The lake's metadata cannot be reached: " in log
     assert "secretpw" not in log
 
 

@@ -13,7 +13,7 @@ from swanlake.engine.host import SharedHost
 from swanlake.engine.instance import EngineSpec
 from swanlake.errors import SwanLakeError
 from swanlake.lake.gate import CommitGate
-from swanlake.lake.location import LakeLocation
+from swanlake.lake.lake import Lake
 from swanlake.sessions.ids import SessionKey
 from swanlake.sessions.runs import Run, Watchdog
 from swanlake.sessions.session import Session, SessionServices
@@ -24,16 +24,11 @@ KEY = SessionKey("alice", "s1")
 @pytest.fixture(scope="module")
 def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SessionServices]:
     home = tmp_path_factory.mktemp("home")
-    lake = LakeLocation(
-        catalog="swanlake",
-        sqlite_path=home / "lake.sqlite",
-        data_path=str(home / "data"),
-        metabase_url="",
-    )
-    lake.prepare()
-    host = SharedHost(EngineSpec(lake=lake, temp_directory=home / "tmp"))
-    yield SessionServices(host, CommitGate(5), 1 << 20, Path(home))
-    host.close()
+    with Lake.open(home / "catalogs", home / "data") as lake:
+        location = lake.location(lake.ensure_catalog("swanlake").info)
+        host = SharedHost(EngineSpec(lake=location, temp_directory=home / "tmp"))
+        yield SessionServices(host, lake, CommitGate(5), 1 << 20, Path(home))
+        host.close()
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ import click
 
 from swanlake import config
 from swanlake._version import __version__
+from swanlake.cli.catalog import catalog
 from swanlake.cli.logs import configure_logging
 from swanlake.cli.output import FORMATS
 from swanlake.client.driver import Connection
@@ -58,6 +59,9 @@ class DefaultToServe(click.Group):
 @click.version_option(__version__, prog_name="swanlake")
 def swanlake() -> None:
     """SwanLake: Arrow Flight SQL in, DuckDB sessions inside, DuckLake underneath."""
+
+
+swanlake.add_command(catalog)
 
 
 # ---- serve ---------------------------------------------------------------------------------------

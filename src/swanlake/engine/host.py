@@ -18,6 +18,7 @@ import duckdb
 from swanlake.config import Settings
 from swanlake.engine.errors import may_invalidate
 from swanlake.engine.instance import Engine, EngineSpec
+from swanlake.lake.location import LakeLocation
 
 log = logging.getLogger("swanlake.engine")
 
@@ -141,10 +142,9 @@ def _abandon(connection: duckdb.DuckDBPyConnection) -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
 
 
-def open_host(settings: Settings) -> EngineHost:
-    """Prepares the lake and builds the host that the settings ask for."""
-    spec = EngineSpec.from_settings(settings)
-    spec.lake.prepare()
+def open_host(settings: Settings, lake: LakeLocation) -> EngineHost:
+    """Builds the host that the settings ask for; its sessions begin in the given catalog."""
+    spec = EngineSpec.from_settings(settings, lake)
     if settings.session_isolation == "instance":
         return InstanceHost(spec, settings.warm_instances)
     return SharedHost(spec)

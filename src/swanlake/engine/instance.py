@@ -18,8 +18,6 @@ from swanlake.sql.quoting import identifier
 
 log = logging.getLogger("swanlake.engine")
 
-DEFAULT_CATALOG = "swanlake"
-
 
 @dataclass(frozen=True)
 class EngineSpec:
@@ -32,15 +30,9 @@ class EngineSpec:
     threads: int = 0
 
     @classmethod
-    def from_settings(cls, settings: Settings) -> EngineSpec:
-        home = settings.home.absolute()
+    def from_settings(cls, settings: Settings, lake: LakeLocation) -> EngineSpec:
         return cls(
-            lake=LakeLocation(
-                catalog=DEFAULT_CATALOG,
-                sqlite_path=home / "catalogs" / f"{DEFAULT_CATALOG}.sqlite",
-                data_path=f"{settings.data_location.rstrip('/')}/{DEFAULT_CATALOG}",
-                metabase_url=settings.metabase_url,
-            ),
+            lake=lake,
             temp_directory=settings.temp_directory,
             init_sql=settings.ducklake_init_sql,
             memory_limit=settings.duckdb_memory_limit,
@@ -56,12 +48,14 @@ class Engine:
         self._lock = threading.Lock()
         #: Set by the host once a fatal error has made DuckDB refuse all further work here.
         self.broken = False
+        #: The catalogs of the lake that are attached here, as they were found.
+        self._attached: dict[str, LakeLocation] = {}
         self._root = open_database(spec)
         try:
             load_extensions(self._root)
             # One time zone for all, or the type of every TIMESTAMPTZ would depend on the machine.
             self._root.execute("SET GLOBAL TimeZone = 'UTC'")
-            spec.lake.attach(self._root)
+            self.attach(spec.lake)
             self._run_init_sql()
         except BaseException:
             self._root.close()
@@ -79,8 +73,48 @@ class Engine:
 
     @property
     def catalog(self) -> str:
-        """The name under which the lake is attached."""
+        """The catalog in which sessions begin."""
         return self._spec.lake.catalog
+
+    def attached(self, name: str) -> LakeLocation | None:
+        """Where the catalog of that name was found when it was attached; None if it was not."""
+        return self._attached.get(name.lower())
+
+    @property
+    def attached_names(self) -> list[str]:
+        """The catalogs of the lake that are attached."""
+        with self._lock:
+            return sorted(self._attached)
+
+    def can_read(self, name: str) -> bool:
+        """True if an attached catalog still answers."""
+        with self._lock:
+            probe = self._root.cursor()
+        try:
+            probe.execute("FROM ducklake_current_snapshot(?)", [name])
+        except duckdb.Error:
+            return False
+        finally:
+            probe.close()
+        return True
+
+    def attach(self, location: LakeLocation) -> None:
+        """Makes a catalog of the lake known to all connections of this instance."""
+        with self._lock:
+            if self._attached.get(location.catalog) == location:
+                return
+            self._detach(location.catalog)
+            location.attach(self._root)
+            self._attached[location.catalog] = location
+
+    def detach(self, name: str) -> None:
+        """Forgets a catalog of the lake that is gone."""
+        with self._lock:
+            self._detach(name.lower())
+
+    def _detach(self, name: str) -> None:
+        if self._attached.pop(name, None) is not None:
+            self._root.execute(f"DETACH DATABASE IF EXISTS {identifier(name)}")
 
     def is_valid(self) -> bool:
         """False once a fatal error has made DuckDB refuse all further work on this instance."""

@@ -110,7 +110,9 @@ def _check_head(connection: Connection, store: CatalogStore) -> list[str]:
     snapshot, head = store.tables.snapshot, store.tables.head
     newest = connection.execute(
         select(snapshot).order_by(snapshot.c.snapshot_id.desc()).limit(1)
-    ).one()
+    ).one_or_none()
+    if newest is None:
+        return ["The catalog has no snapshot at all: its metadata is damaged."]
     fenced = connection.execute(select(head)).one_or_none()
     if fenced is None:
         return ["The fence has no head row, so every commit is refused."]

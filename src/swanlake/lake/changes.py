@@ -14,22 +14,22 @@ from swanlake.errors import SwanLakeError
 
 
 class ChangeType(Enum):
-    """The words of the notation."""
+    """The words of the notation, in the order in which the stock extension writes them."""
 
+    DROPPED_SCHEMA = "dropped_schema"
+    DROPPED_TABLE = "dropped_table"
+    DROPPED_VIEW = "dropped_view"
     CREATED_SCHEMA = "created_schema"
     CREATED_TABLE = "created_table"
     CREATED_VIEW = "created_view"
     CREATED_SCALAR_MACRO = "created_scalar_macro"
     CREATED_TABLE_MACRO = "created_table_macro"
-    DROPPED_SCHEMA = "dropped_schema"
-    DROPPED_TABLE = "dropped_table"
-    DROPPED_VIEW = "dropped_view"
     DROPPED_SCALAR_MACRO = "dropped_scalar_macro"
     DROPPED_TABLE_MACRO = "dropped_table_macro"
-    ALTERED_TABLE = "altered_table"
-    ALTERED_VIEW = "altered_view"
     INSERTED = "inserted_into_table"
     DELETED = "deleted_from_table"
+    ALTERED_TABLE = "altered_table"
+    ALTERED_VIEW = "altered_view"
     INLINED_INSERT = "inlined_insert"
     INLINED_DELETE = "inlined_delete"
     INLINE_FLUSH = "inline_flush"

@@ -11,7 +11,7 @@ import logging
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlalchemy import select
 
@@ -23,10 +23,13 @@ from swanlake.errors import (
     LakeError,
 )
 from swanlake.lake import conflicts, state
-from swanlake.lake.operations import Commit, DropSchema
+from swanlake.lake.layout import folded
+from swanlake.lake.operations import Commit, CreateTable, DropSchema
 from swanlake.lake.planning import (
     State,
     created_names,
+    dropped_names,
+    drops,
     file_ids,
     needs_names,
     own_entry,
@@ -60,7 +63,7 @@ class Committed:
     """What became of a commit."""
 
     snapshot_id: int
-    #: False if the ledger knew the work already and nothing was done.
+    #: False if another commit had done the work in the ledger: no file of this one is in the lake.
     applied: bool = True
     attempts: int = 1
     #: From the lock to the answer of the COMMIT.
@@ -116,12 +119,11 @@ def _attempt(
     committing = False
     try:
         with store.locked(deadline) as transaction:
-            entries = list(commit.ledger)
-            if may_have_happened:
-                entries.append(own_entry(commit))
-            earlier = _look_up(store, transaction, entries, own_entry(commit))
+            earlier = None
+            if commit.ledger or may_have_happened:
+                earlier = _look_up(store, transaction, commit)
             if earlier is not None:
-                return Committed(earlier, applied=False, attempts=attempt)
+                return replace(earlier, attempts=attempt)
             found = _read_state(store, commit, transaction)
             [row] = transaction.read(store.allocate_snapshot_id())
             snapshot_id: int = row[0]
@@ -143,17 +145,15 @@ def _attempt(
 
 
 def _look_up(
-    store: CatalogStore, transaction: LockedTransaction, entries: list[str], own: str
-) -> int | None:
-    """The snapshot in which this work was committed; None if it was not."""
-    if not entries:
-        return None
+    store: CatalogStore, transaction: LockedTransaction, commit: Commit
+) -> Committed | None:
+    """How this very commit, or all the work it is for, came into the lake; None if it did not."""
+    own, work = own_entry(commit), commit.ledger
     ledger = store.tables.swanlake_ledger
-    rows = transaction.read(select(ledger).where(ledger.c.entry.in_(entries)))
+    rows = transaction.read(select(ledger).where(ledger.c.entry.in_([own, *work])))
     found = {row.entry: int(row.snapshot_id) for row in rows}
     if own in found:
-        return found[own]
-    work = [entry for entry in entries if entry != own]
+        return Committed(found[own])
     done = [entry for entry in work if entry in found]
     if not done:
         return None
@@ -163,7 +163,7 @@ def _look_up(
             f"{found[done[0]]}. Leave it out and commit the rest.",
             identifier="PARTLY_COMMITTED",
         )
-    return max(found.values())
+    return Committed(max(found.values()), applied=False)
 
 
 def _read_state(store: CatalogStore, commit: Commit, transaction: LockedTransaction) -> State:
@@ -173,19 +173,45 @@ def _read_state(store: CatalogStore, commit: Commit, transaction: LockedTransact
     mine = touches(commit)
     if base is not None:
         conflicts.check_tables(mine, theirs, base)
-        conflicts.check_names(created_names(commit), theirs, base)
     schemas, objects = {}, {}
     if needs_names(commit.operations):
+        if theirs:
+            _check_names(store, commit, transaction, theirs)
         schemas = state.read_schemas(transaction, tables)
         objects = state.read_objects(transaction, tables)
+    macros = []
+    if any(isinstance(operation, DropSchema) for operation in commit.operations):
+        macros = state.read_macros(transaction, tables)
     if base is not None:
-        for drop in commit.operations:
-            if isinstance(drop, DropSchema) and (row := schemas.get(drop.name.casefold())):
-                conflicts.check_schema_drop(row.schema_id, row.schema_name, theirs, base)
         _check_files(store, commit, transaction, mine, theirs, head.snapshot_id)
     data_files, delete_files = state.read_files(transaction, tables, sorted(file_ids(commit)))
     live = state.read_tables(transaction, tables, sorted({touch.table_id for touch in mine}))
-    return State(head, schemas, objects, live, data_files, delete_files)
+    return State(head, schemas, objects, macros, live, data_files, delete_files)
+
+
+def _check_names(
+    store: CatalogStore,
+    commit: Commit,
+    transaction: LockedTransaction,
+    theirs: list[conflicts.Happened],
+) -> None:
+    """Operations that go by name: the name must still mean what it did at the base."""
+    assert commit.base is not None
+    conflicts.check_names(created_names(commit), theirs, commit.base)
+    schemas = state.read_schemas(transaction, store.tables, commit.base)
+    objects = state.read_objects(transaction, store.tables, commit.base)
+    conflicts.check_tables(drops(commit, schemas, objects), theirs, commit.base)
+    conflicts.check_table_drops(dropped_names(commit), theirs, commit.base)
+    for operation in commit.operations:
+        match operation:
+            case DropSchema(name=name):
+                check = conflicts.check_schema_drop
+            case CreateTable(schema=name):
+                check = conflicts.check_schema_use
+            case _:
+                continue
+        if row := schemas.get(folded(name)):
+            check(row.schema_id, row.schema_name, theirs, commit.base)
 
 
 def _check_files(

@@ -13,6 +13,7 @@ from enum import Enum
 
 from swanlake.errors import CommitConflict
 from swanlake.lake.changes import Change, ChangeType
+from swanlake.lake.layout import folded
 
 
 class Act(Enum):
@@ -117,8 +118,8 @@ def check_names(created: Iterable[tuple[str, ...]], theirs: Sequence[Happened], 
     """Raises CommitConflict if somebody made an object of the same name since the base."""
     wanted = {_folded(name): name for name in created}
     for happened in theirs:
-        name = wanted.get(_folded(happened.change.name))
-        if happened.change.name and name is not None:
+        name = wanted.get(_made(happened.change))
+        if name:
             raise CommitConflict(
                 f"Cannot create {'.'.join(name)}: snapshot {happened.snapshot_id} created it, "
                 f"after snapshot {base} on which this commit was based. Use the one that is there, "
@@ -126,11 +127,37 @@ def check_names(created: Iterable[tuple[str, ...]], theirs: Sequence[Happened], 
             )
 
 
+def check_table_drops(
+    dropped: Iterable[tuple[str, ...]], theirs: Sequence[Happened], base: int
+) -> None:
+    """Raises CommitConflict if a table to drop is not the one that had its name at the base."""
+    wanted = {_folded(name): name for name in dropped}
+    for happened in theirs:
+        name = wanted.get(_made(happened.change))
+        if name:
+            raise CommitConflict(
+                f"Cannot drop the table {'.'.join(name)}: snapshot {happened.snapshot_id} gave "
+                f"that name to another one, after snapshot {base} on which this commit was based. "
+                "Look at the table again and repeat it."
+            )
+
+
+def check_schema_use(schema_id: int, schema: str, theirs: Sequence[Happened], base: int) -> None:
+    """Raises CommitConflict if a schema in which something is created was dropped."""
+    for happened in theirs:
+        if _drops_schema(happened.change, schema_id):
+            raise CommitConflict(
+                f"Cannot create anything in the schema {schema} (id {schema_id}): snapshot "
+                f"{happened.snapshot_id} dropped it, after snapshot {base} on which this commit "
+                "was based. Look at the schema again and repeat it."
+            )
+
+
 def check_schema_drop(schema_id: int, schema: str, theirs: Sequence[Happened], base: int) -> None:
     """Raises CommitConflict if the schema was dropped, or something was made in it."""
     for happened in theirs:
         change = happened.change
-        dropped = change.type is ChangeType.DROPPED_SCHEMA and change.id == schema_id
+        dropped = _drops_schema(change, schema_id)
         filled = len(change.name) == 2 and _folded(change.name[:1]) == _folded((schema,))
         if dropped or filled:
             what = "dropped it" if dropped else f"created {'.'.join(change.name)} in it"
@@ -141,6 +168,15 @@ def check_schema_drop(schema_id: int, schema: str, theirs: Sequence[Happened], b
             )
 
 
+def _made(change: Change) -> tuple[str, ...]:
+    """The name a change gave to a schema, table or view; macros have names of their own kind."""
+    macro = change.type in (ChangeType.CREATED_SCALAR_MACRO, ChangeType.CREATED_TABLE_MACRO)
+    return () if macro else _folded(change.name)
+
+
+def _drops_schema(change: Change, schema_id: int) -> bool:
+    return change.type is ChangeType.DROPPED_SCHEMA and change.id == schema_id
+
+
 def _folded(name: tuple[str, ...]) -> tuple[str, ...]:
-    """Names are compared as DuckDB does, without regard to case."""
-    return tuple(part.casefold() for part in name)
+    return tuple(folded(part) for part in name)

@@ -87,6 +87,8 @@ class Copy:
             self._copy(name, lambda t, c=column, o=owners: t.c[c].in_(select(o.c[c])))
         self._copy("name_mapping", lambda table: true())
         self._copy("schema_versions", lambda table: table.c.begin_snapshot <= self.at)
+        # Work whose rows the fork begins with is not to be done in it again.
+        self._copy("swanlake_ledger", lambda table: table.c.snapshot_id <= self.at)
         self._copy_metadata()
         self._copy_inlined()
         self._make_paths_absolute()

@@ -1,23 +1,26 @@
-"""The collector: deletes files that no catalog of a family can see, and only those.
+"""The collector: deletes files that no catalog can see, and only those.
 
 A file may be seen through a fork long after its own catalog has let go of it, so the question is
-always put to the whole family. New files are never seen by anybody until they are committed; age is
+always put to all catalogs. New files are never seen by anybody until they are committed; age is
 what tells them from those that never will be.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 
+import pyarrow as pa
 from pyarrow import fs
 from sqlalchemy import Connection, delete, select, union_all
 
+from swanlake.errors import CatalogUnreachable, LakeError
 from swanlake.lake.metabase import CatalogInfo, Metabase
 from swanlake.lake.reading import directories, property_of
-from swanlake.lake.store import CatalogStore
+from swanlake.lake.store import CatalogStore, one_line
 from swanlake.lake.tables import CatalogTables
 
 #: How long a file may wait for its commit before it counts as left behind.
@@ -45,28 +48,20 @@ class Garbage:
 
 def collect(metabase: Metabase, *, age: timedelta = DEFAULT_AGE, dry_run: bool) -> list[Garbage]:
     """Finds what can be deleted in all catalogs and, unless it is a dry run, deletes it."""
-    found: list[Garbage] = []
     # Forks are made under the same lock: none can begin to see a file that is being judged.
     with metabase.registry(write=True) as registry:
-        dropped = metabase.infos(registry, dropped=True)
-        families: dict[object, list[CatalogInfo]] = {}
-        for info in metabase.infos(registry):
-            families.setdefault(info.family, []).append(info)
-        for info in dropped:
-            families.setdefault(info.family, [])
-        for family, living in families.items():
-            gone = [info for info in dropped if info.family == family]
-            found += _Family(metabase, living, gone, datetime.now(UTC) - age).garbage()
+        living, gone = metabase.infos(registry), metabase.infos(registry, dropped=True)
+        found = _Catalogs(metabase, living, gone, datetime.now(UTC) - age).garbage()
         if not dry_run:
             for garbage in found:
                 _delete_file(garbage.path)
-            for info in metabase.infos(registry):
-                paths = [garbage.path for garbage in found]
+            paths = [garbage.path for garbage in found]
+            for info in living:
                 _forget(metabase.store(info), paths)
     return found
 
 
-class _Family:
+class _Catalogs:
     def __init__(
         self,
         metabase: Metabase,
@@ -77,6 +72,7 @@ class _Family:
         self._living = [(info, metabase.store(info)) for info in living]
         self._gone = gone
         self._before = before
+        self._metabase = metabase
 
     def garbage(self) -> list[Garbage]:
         """Each file once, with the first reason found."""
@@ -100,15 +96,26 @@ class _Family:
                 yield from _listed(connection, store.tables, info.name, None)
 
     def _left_behind(self) -> Iterator[Garbage]:
+        taken = {info.data_path for info, _ in self._living}
         for info in self._gone:
-            for path, _ in files_under(info.data_path):
+            if info.data_path in taken:
+                continue
+            for path, _ in self._files_of(info):
                 yield Garbage(path, Reason.DROPPED, info.name)
 
     def _orphans(self) -> Iterator[Garbage]:
         for info, _ in self._living:
-            for path, modified in files_under(info.data_path):
+            for path, modified in self._files_of(info):
                 if path.endswith(".parquet") and modified < self._before:
                     yield Garbage(path, Reason.ORPHANED, info.name)
+
+    def _files_of(self, info: CatalogInfo) -> Iterator[tuple[str, datetime]]:
+        """What is in a catalog's directory, if it has one to itself: one that was adopted may not.
+
+        Files that others keep there would look like its own.
+        """
+        if info.data_path == self._metabase.data_path(info.place):
+            yield from files_under(info.data_path)
 
 
 def referenced(connection: Connection, tables: CatalogTables) -> Iterator[str]:
@@ -122,7 +129,31 @@ def referenced(connection: Connection, tables: CatalogTables) -> Iterator[str]:
         )
     )
     for row in rows:
+        if row.path_is_relative and row.table_id not in prefixes:
+            raise LakeError(
+                f"The file {row.path} belongs to table {row.table_id}, which the catalog does not "
+                "know: its metadata is damaged.",
+                identifier="CATALOG_UNREADABLE",
+            )
         yield prefixes[row.table_id] + row.path if row.path_is_relative else row.path
+
+
+def missing(paths: Iterable[str]) -> list[str]:
+    """Those of the files that are not there."""
+    by_root: dict[str, list[str]] = {}
+    for path in paths:
+        scheme, separator, rest = path.rpartition("://")
+        root = f"{scheme}{separator}{rest.partition('/')[0]}/"
+        by_root.setdefault(root, []).append(path)
+    found: list[str] = []
+    for root, files in by_root.items():
+        with _reachable(root):
+            # Opened once for all its files: finding out a bucket's region takes a round trip.
+            filesystem, inside = fs.FileSystem.from_uri(root)
+            wanted = [f"{inside.rstrip('/')}/{path.removeprefix(root)}" for path in files]
+            answers = filesystem.get_file_info(wanted)
+        found += [path for path, info in zip(files, answers, strict=True) if not info.is_file]
+    return found
 
 
 def _listed(
@@ -160,20 +191,31 @@ def _forget(store: CatalogStore, paths: Iterable[str]) -> None:
         connection.commit()
 
 
+@contextmanager
+def _reachable(place: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        raise CatalogUnreachable(
+            f"The lake's files under {place} cannot be reached: {one_line(error)}"
+        ) from error
+
+
 def files_under(data_path: str) -> Iterator[tuple[str, datetime]]:
     """Every file below a data path with the time it was last written."""
-    filesystem, root = fs.FileSystem.from_uri(data_path)
     prefix = data_path.removesuffix("/")
-    selector = fs.FileSelector(root, recursive=True, allow_not_found=True)
-    for info in filesystem.get_file_info(selector):
+    with _reachable(data_path):
+        filesystem, root = fs.FileSystem.from_uri(data_path)
+        selector = fs.FileSelector(root, recursive=True, allow_not_found=True)
+        files = filesystem.get_file_info(selector)
+    for info in files:
         if info.is_file:
             inside = info.path.removeprefix(root.removesuffix("/"))
             yield prefix + inside, info.mtime or datetime.now(UTC)
 
 
 def _delete_file(path: str) -> None:
-    filesystem, inside = fs.FileSystem.from_uri(path)
-    try:
-        filesystem.delete_file(inside)
-    except FileNotFoundError:
-        return
+    with _reachable(path):
+        filesystem, inside = fs.FileSystem.from_uri(path)
+        with suppress(FileNotFoundError):
+            filesystem.delete_file(inside)

@@ -109,6 +109,10 @@ class RemoteLake:
         """What is wrong with a catalog, one sentence each."""
         return self._read("check", info)  # type: ignore[no-any-return]
 
+    def missing_files(self, info: CatalogInfo) -> list[str]:
+        """The files that snapshots of a catalog can see and that are not there."""
+        return self._read("missing_files", info)  # type: ignore[no-any-return]
+
     def commit(self, info: CatalogInfo, change: Commit, retries: Retries) -> Committed:
         """Makes all of a commit visible at once; raises a LakeError and leaves no trace."""
         patience = retries.timeout + _COMMIT_MARGIN_SECONDS

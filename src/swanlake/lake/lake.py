@@ -17,12 +17,13 @@ from typing import Self
 
 import duckdb
 
+from swanlake.config import Settings
 from swanlake.errors import InvalidRequest, NotFound
 from swanlake.lake import datafile
 from swanlake.lake.commit import NOTHING_WRITTEN, Committed, Retries
 from swanlake.lake.gc import DEFAULT_AGE, Garbage
 from swanlake.lake.keeper import RemoteLake
-from swanlake.lake.layout import Column, PartitionKey, SortKey, Table
+from swanlake.lake.layout import Column, PartitionKey, SortKey, Table, folded
 from swanlake.lake.local import LocalLake, open_metabase
 from swanlake.lake.location import LakeLocation
 from swanlake.lake.metabase import CatalogInfo
@@ -37,6 +38,9 @@ from swanlake.lake.operations import (
 )
 from swanlake.lake.reading import Snapshot
 from swanlake.lake.types import ColumnSpec, number_columns
+
+#: The catalog in which sessions begin.
+DEFAULT_CATALOG = "swanlake"
 
 
 class Lake:
@@ -67,6 +71,16 @@ class Lake:
             directory = metabase.absolute()
             return cls(RemoteLake(directory, location), directory, retries)
         return cls(LocalLake(open_metabase(metabase, location)), metabase, retries)
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> Self:
+        """The lake that a server with these settings works on."""
+        home = settings.home.absolute()
+        return cls.open(
+            settings.metabase_url or home / "catalogs",
+            settings.data_location,
+            Retries(timeout=settings.commit_lock_timeout_seconds),
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -162,6 +176,10 @@ class Catalog:
         """What is wrong with the catalog, one sentence each."""
         return self.keeper.check(self.info)
 
+    def missing_files(self) -> list[str]:
+        """The files that snapshots of the catalog can see and that are not there."""
+        return self.keeper.missing_files(self.info)
+
     def commit(self, change: Commit) -> Committed:
         """Makes all of a commit visible at once; raises a LakeError and leaves no trace."""
         return self.keeper.commit(self.info, change, self.retries)
@@ -176,7 +194,7 @@ class Catalog:
 
     def drop_schema(self, name: str, *, cascade: bool = False) -> Committed:
         """Ends a schema; it must be empty, unless everything in it is to go too."""
-        if name.casefold() == "main":
+        if folded(name) == "main":
             raise InvalidRequest("The schema main is always there and cannot be dropped.")
         return self.change(DropSchema(name, cascade))
 
@@ -256,6 +274,6 @@ def checked_object_name(kind: str, name: str) -> str:
 def _partition_key(columns: Sequence[Column], key: str | tuple[str, str]) -> PartitionKey:
     name, transform = (key, "identity") if isinstance(key, str) else key
     for column in columns:
-        if column.name.casefold() == name.casefold():
+        if folded(column.name) == folded(name):
             return PartitionKey(column.id, transform)
     raise InvalidRequest(f"The table cannot be partitioned by {name}: it has no such column.")

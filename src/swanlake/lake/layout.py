@@ -11,6 +11,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 
+def folded(name: str) -> str:
+    """A name as DuckDB compares it: without regard to case, but only in ASCII letters."""
+    return name.encode().lower().decode()
+
+
 class DefaultKind(Enum):
     """How a column's default is written in the catalog."""
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from sqlalchemy import Connection
 
-from swanlake.errors import AlreadyExists, NotFound
+from swanlake.errors import AlreadyExists, CatalogUnreachable, NotFound
 from swanlake.lake import bootstrap, commit, gc, reading
 from swanlake.lake.commit import Committed, Retries
 from swanlake.lake.gc import Garbage
@@ -58,9 +58,9 @@ class LocalLake:
         name = checked_name(name)
         with self._changing() as registry:
             info = self._metabase.new_info(registry, name)
-            _make_directory(info.data_path)
-            self._metabase.create(registry, info)
-            self._metabase.register(registry, info)
+            with _new_directory(info.data_path):
+                self._metabase.create(registry, info)
+                self._metabase.register(registry, info)
         return info
 
     def fork(self, parent: str, name: str, at: int | None) -> CatalogInfo:
@@ -69,9 +69,9 @@ class LocalLake:
         with self._changing() as registry:
             source = self._metabase.named(registry, parent)
             info = self._metabase.new_info(registry, name, source)
-            _make_directory(info.data_path)
-            snapshot = self._metabase.fork(registry, source, info, at)
-            self._metabase.register(registry, info, snapshot)
+            with _new_directory(info.data_path):
+                snapshot = self._metabase.fork(registry, source, info, at)
+                self._metabase.register(registry, info, snapshot)
         return replace(info, parent_snapshot=snapshot)
 
     def drop(self, name: str) -> CatalogInfo:
@@ -87,6 +87,12 @@ class LocalLake:
         name = checked_name(name)
         with self._changing() as registry:
             known = self._metabase.find(registry, name)
+            for other in self._metabase.infos(registry):
+                if other.place == name and other.name != name:
+                    raise NotFound(
+                        f"There is no catalog {name}: what is there is the catalog {other.name}.",
+                        identifier="CATALOG_NOT_FOUND",
+                    )
             info = known or self._unregistered(name)
             self._metabase.adopt(registry, info)
             if known is None:
@@ -133,6 +139,12 @@ class LocalLake:
         with self._reading(info) as (store, connection):
             return bootstrap.check(connection, store)
 
+    def missing_files(self, info: CatalogInfo) -> list[str]:
+        """The files that snapshots of a catalog can see and that are not there."""
+        missing = gc.missing(self._referenced(info))
+        # What was let go of and deleted while we looked is not missed.
+        return sorted(set(missing) & self._referenced(info)) if missing else []
+
     def commit(
         self,
         info: CatalogInfo,
@@ -157,18 +169,46 @@ class LocalLake:
         with self._metabase.reachable(), store.connect() as connection:
             yield store, connection
 
+    def _referenced(self, info: CatalogInfo) -> set[str]:
+        with self._reading(info) as (store, connection):
+            bootstrap.check_version(connection, store)
+            return set(gc.referenced(connection, store.tables))
+
     def _unregistered(self, name: str) -> CatalogInfo:
         """What the registry would say of a catalog it does not know yet."""
         if not self._metabase.exists(name):
             raise NotFound(f"There is no catalog {name}.", identifier="CATALOG_NOT_FOUND")
         id = uuid7()
-        info = CatalogInfo(id, name, name, self._metabase.data_path(name), family=id)
+        info = CatalogInfo(
+            id,
+            name,
+            name,
+            self._metabase.data_path(name),
+            family=id,
+            created_at=datetime.now(UTC),
+        )
         with self._reading(info) as (store, connection):
             bootstrap.check_version(connection, store)
             found = reading.property_of(connection, store.tables, "data_path")
         return replace(info, data_path=found or info.data_path)
 
 
-def _make_directory(data_path: str) -> None:
-    if "://" not in data_path:
-        Path(data_path).mkdir(parents=True, exist_ok=True)
+@contextmanager
+def _new_directory(data_path: str) -> Iterator[None]:
+    """The place for a new catalog's files; it goes again if the catalog cannot be made."""
+    if "://" in data_path:
+        yield
+        return
+    directory = Path(data_path)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as refused:
+        raise CatalogUnreachable(
+            f"The directory {directory} for the catalog's files cannot be made: {refused.strerror}."
+        ) from refused
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):  # it holds files, which are not ours to judge
+            directory.rmdir()
+        raise

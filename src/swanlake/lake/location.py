@@ -7,7 +7,7 @@ from pathlib import Path
 
 import duckdb
 import psycopg
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from swanlake.errors import CatalogUnreachable, ConfigError
 from swanlake.sql.quoting import identifier, literal
@@ -21,6 +21,8 @@ _SECRET_PARAMETERS = {
     "password": "PASSWORD",
     "dbname": "DATABASE",
 }
+#: DuckLake 1.5.5 spoils structs that it keeps inlined: quotes vanish, dates cannot be read.
+_OPTIONS = ("CREATE_IF_NOT_EXISTS false", "DATA_INLINING_ROW_LIMIT 0")
 
 
 @dataclass(frozen=True)
@@ -34,8 +36,7 @@ class LakeLocation:
 
     def attach(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Attaches the catalog to an engine under its name, if it is not attached yet."""
-        # DuckLake 1.5.5 spoils structs that it keeps inlined: quotes vanish, dates cannot be read.
-        options = ["CREATE_IF_NOT_EXISTS false", "DATA_INLINING_ROW_LIMIT 0"]
+        options = list(_OPTIONS)
         if self.sqlite_path is None:
             # Through a secret, because duckdb_databases() shows the path of an ATTACH to everyone.
             secret = "swanlake_metabase"
@@ -57,6 +58,22 @@ class LakeLocation:
             raise CatalogUnreachable(
                 f"The catalog {self.catalog} cannot be attached: {reason}"
             ) from None
+
+    @property
+    def statement(self) -> str:
+        """How stock DuckDB attaches the catalog; who runs it adds the password, if there is one."""
+        options = list(_OPTIONS)
+        if self.sqlite_path is None:
+            shown = {
+                name: value
+                for name, value in self._conninfo().items()
+                if "password" not in name and "secret" not in name
+            }
+            source = "ducklake:postgres:" + make_conninfo(**shown)
+            options.append(f"METADATA_SCHEMA {literal(self.metadata_schema)}")
+        else:
+            source = f"ducklake:sqlite:{self.sqlite_path}"
+        return f"ATTACH {literal(source)} AS {identifier(self.catalog)} ({', '.join(options)});"
 
     def _conninfo(self) -> dict[str, str]:
         try:

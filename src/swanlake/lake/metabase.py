@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain, count
 from typing import Any
 from uuid import UUID
 
@@ -141,13 +142,13 @@ class Metabase(ABC):
         """A name, a place and a data path that nobody has or had; raises AlreadyExists."""
         if self.find(registry, name) is not None:
             raise AlreadyExists(f"There is a catalog {name} already.")
-        table = self._registry
-        used = set(
-            registry.execute(select(table.c.place).where(table.c.name == name)).scalars().all()
+        # Of all catalogs: the place of one may look like the name of another.
+        used = set(registry.execute(select(self._registry.c.place)).scalars().all())
+        place = next(
+            candidate
+            for candidate in chain([name], (f"{name}_{number}" for number in count(1)))
+            if candidate not in used
         )
-        place = name
-        while place in used:
-            place = f"{name}_{len(used)}" if f"{name}_{len(used)}" not in used else f"{place}_"
         if self.exists(place):
             raise AlreadyExists(
                 f"A catalog {name} is there but not in the registry: another program made it, or "

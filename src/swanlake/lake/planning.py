@@ -13,12 +13,13 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import ColumnElement, Row, bindparam, delete, insert, update
+from sqlalchemy import Insert as Insertion
 from sqlalchemy import Table as SqlTable
 
 from swanlake.errors import AlreadyExists, CommitConflict, InvalidRequest, NotFound
 from swanlake.lake.changes import Change, ChangeType, format_changes
 from swanlake.lake.conflicts import Act, Touch
-from swanlake.lake.layout import Column, DefaultKind, Table
+from swanlake.lake.layout import Column, DefaultKind, Table, folded
 from swanlake.lake.operations import (
     Commit,
     CreateSchema,
@@ -57,6 +58,8 @@ class State:
     schemas: dict[str, Row[Any]] = field(default_factory=dict)
     #: (schema id, name in lower case) to (``table`` or ``view``, id)
     objects: dict[tuple[int, str], tuple[str, int]] = field(default_factory=dict)
+    #: Macros of all schemas as (schema id, macro id, ``scalar`` or ``table``).
+    macros: list[tuple[int, int, str]] = field(default_factory=list)
     tables: dict[int, LiveTable] = field(default_factory=dict)
     #: Live data files that the commit deletes from, drops or merges, by id.
     data_files: dict[int, Row[Any]] = field(default_factory=dict)
@@ -79,6 +82,40 @@ def touches(commit: Commit) -> list[Touch]:
                 continue
         found.append(Touch(act, table.id, table.full_name))
     return found
+
+
+def drops(
+    commit: Commit,
+    schemas: dict[str, Row[Any]],
+    objects: dict[tuple[int, str], tuple[str, int]],
+) -> list[Touch]:
+    """The tables that a commit drops, out of the schemas, tables and views of its base."""
+    found = []
+    wanted: str | None
+    for operation in commit.operations:
+        match operation:
+            case DropTable(schema=schema):
+                wanted = folded(operation.name)
+            case DropSchema(name=schema, cascade=True):
+                wanted = None
+            case _:
+                continue
+        row = schemas.get(folded(schema))
+        for (schema_id, name), (kind, table_id) in objects.items():
+            if row is None or schema_id != row.schema_id or kind != "table":
+                continue
+            if wanted is None or name == wanted:
+                found.append(Touch(Act.DROP, table_id, f"{row.schema_name}.{name}"))
+    return found
+
+
+def dropped_names(commit: Commit) -> list[tuple[str, ...]]:
+    """The names of the tables that a commit drops one by one."""
+    return [
+        (operation.schema, operation.name)
+        for operation in commit.operations
+        if isinstance(operation, DropTable)
+    ]
 
 
 def created_names(commit: Commit) -> list[tuple[str, ...]]:
@@ -130,6 +167,8 @@ class _Planner:
         self._new_schemas: dict[str, int] = {}
         self._new_tables: dict[CreateTable, int] = {}
         self._taken = dict(state.objects)
+        #: Tables that had no statistics before this commit.
+        self._first_stats: set[int] = set()
 
     def add(self, operation: Any) -> None:
         handlers: dict[type, Callable[[Any], None]] = {
@@ -166,13 +205,14 @@ class _Planner:
         return [
             snapshot,
             *self._ends,
-            *(Write(insert(table), rows) for table, rows in self._rows.items()),
+            *(Write(self._insertion(table), rows) for table, rows in self._rows.items()),
             Write(
                 insert(self._t.snapshot_changes),
                 [
                     {
                         "snapshot_id": self._snapshot,
-                        "changes_made": format_changes(changes),
+                        # The stock extension joins these by commas and fails on an empty one.
+                        "changes_made": format_changes(changes) or None,
                         "author": commit.author,
                         "commit_message": commit.message,
                         "commit_extra_info": commit.extra_info,
@@ -182,10 +222,18 @@ class _Planner:
             Write(ledger, [{"entry": entry} for entry in ledger_entries(commit)]),
         ]
 
+    def _insertion(self, table: SqlTable) -> Insertion:
+        """The statement for the rows of a table; what the database works out is not in them."""
+        statement = insert(table)
+        if table is self._t.files_scheduled_for_deletion:
+            given: dict[str, Any] = {column.name: bindparam(column.name) for column in table.c}
+            return statement.values(given | {"schedule_start": self._now})
+        return statement
+
     # ---- schemas and tables --------------------------------------------------------------------
 
     def _create_schema(self, operation: CreateSchema) -> None:
-        key = operation.name.casefold()
+        key = folded(operation.name)
         if key in self._schemas or key in self._new_schemas:
             raise AlreadyExists(f"The schema {operation.name} exists already.")
         schema_id = self._new_schemas[key] = self._new_catalog_id()
@@ -203,16 +251,18 @@ class _Planner:
         self._changes.append(Change(ChangeType.CREATED_SCHEMA, name=(operation.name,)))
 
     def _drop_schema(self, operation: DropSchema) -> None:
-        row = self._schemas.pop(operation.name.casefold(), None)
+        row = self._schemas.pop(folded(operation.name), None)
         if row is None:
             raise NotFound(f"There is no schema {operation.name}.", identifier="SCHEMA_NOT_FOUND")
         inside = [
             (kind, id) for (schema, _), (kind, id) in self._taken.items() if schema == row.schema_id
         ]
-        if inside and not operation.cascade:
+        macros = [(kind, id) for schema, id, kind in self._state.macros if schema == row.schema_id]
+        if (inside or macros) and not operation.cascade:
             raise InvalidRequest(
-                f"The schema {operation.name} still holds {len(inside)} tables and views; drop "
-                "them first, or drop the schema with everything in it (cascade).",
+                f"The schema {operation.name} still holds {len(inside) + len(macros)} tables, "
+                "views and macros; drop them first, or drop the schema with everything in it "
+                "(cascade).",
                 identifier="SCHEMA_NOT_EMPTY",
             )
         for kind, id in inside:
@@ -221,6 +271,8 @@ class _Planner:
             else:
                 self._end(self._t.view, self._t.view.c.view_id == id)
                 self._changes.append(Change(ChangeType.DROPPED_VIEW, id))
+        for kind, id in macros:
+            self._changes.append(Change(ChangeType(f"dropped_{kind}_macro"), id))
         self._taken = {key: value for key, value in self._taken.items() if key[0] != row.schema_id}
         self._end(self._t.macro, self._t.macro.c.schema_id == row.schema_id)
         self._end(self._t.schema, self._t.schema.c.schema_id == row.schema_id)
@@ -229,7 +281,7 @@ class _Planner:
 
     def _create_table(self, operation: CreateTable) -> None:
         schema_id = self._schema_id(operation.schema)
-        key = (schema_id, operation.name.casefold())
+        key = (schema_id, folded(operation.name))
         if key in self._taken:
             raise AlreadyExists(
                 f"There is a {self._taken[key][0]} {operation.schema}.{operation.name} already."
@@ -329,7 +381,7 @@ class _Planner:
             )
 
     def _drop_table(self, operation: DropTable) -> None:
-        key = (self._schema_id(operation.schema), operation.name.casefold())
+        key = (self._schema_id(operation.schema), folded(operation.name))
         kind, table_id = self._taken.pop(key, ("", 0))
         if kind != "table":
             raise NotFound(
@@ -402,7 +454,8 @@ class _Planner:
         table = operation.table
         if isinstance(table, CreateTable):
             leaves = [leaf for column in table.columns for leaf in column.leaves()]
-            live = LiveTable(self._new_tables[table], "", True)
+            table_id = self._new_tables[table]
+            live = self._state.tables.get(table_id) or LiveTable(table_id, "", True)
         else:
             leaves = list(table.leaves())
             live = self._live(table)
@@ -454,7 +507,11 @@ class _Planner:
             "next_row_id": live.next_row_id,
             "file_size_bytes": live.file_size_bytes,
         }
-        if not live.has_stats:
+        if not live.has_stats or live.id in self._first_stats:
+            self._first_stats.add(live.id)
+            for table in (self._t.table_stats, self._t.table_column_stats):
+                if table in self._rows:  # from an earlier insert of the same commit
+                    self._rows[table] = [r for r in self._rows[table] if r["table_id"] != live.id]
             self._add(self._t.table_stats, table_id=live.id, **totals)
             for column in live.columns.values():
                 self._add(self._t.table_column_stats, table_id=live.id, **_column_stats(column))
@@ -525,7 +582,6 @@ class _Planner:
                 data_file_id=file_id,
                 path=source.path if whole else table.path + source.path,
                 path_is_relative=not whole and table.path_is_relative,
-                schedule_start=self._now,
             )
         for name in (
             "data_file",
@@ -600,7 +656,7 @@ class _Planner:
         return allocated
 
     def _schema_id(self, name: str) -> int:
-        key = name.casefold()
+        key = folded(name)
         if key in self._new_schemas:
             return self._new_schemas[key]
         if key in self._schemas:
@@ -609,7 +665,7 @@ class _Planner:
 
     def _schema_name(self, name: str) -> str:
         """The schema's own spelling of its name."""
-        row = self._schemas.get(name.casefold())
+        row = self._schemas.get(folded(name))
         return name if row is None else str(row.schema_name)
 
     def _live(self, table: Table) -> LiveTable:

@@ -20,6 +20,7 @@ from sqlalchemy import (
     literal,
     select,
     text,
+    update,
 )
 from sqlalchemy.schema import CreateSchema, DropSchema
 
@@ -182,12 +183,16 @@ END $fence$""",
             # Files that a fork can see are never handed to the clean-up of one catalog alone.
             f"""
 CREATE OR REPLACE FUNCTION {schema}.swanlake_defer() RETURNS trigger LANGUAGE plpgsql AS $defer$
-DECLARE whole text := NEW.path;
+DECLARE whole text;
 BEGIN
-  IF NEW.path_is_relative THEN
-    SELECT value || NEW.path INTO whole FROM {schema}.ducklake_metadata
-     WHERE key = 'data_path' AND scope IS NULL;
-  END IF;
+  -- A fork updates this row: who began before it, and cannot see what it shares, fails here.
+  BEGIN
+    SELECT CASE WHEN NEW.path_is_relative THEN value || NEW.path ELSE NEW.path END INTO whole
+      FROM {schema}.ducklake_metadata WHERE key = 'data_path' AND scope IS NULL FOR SHARE;
+  EXCEPTION WHEN serialization_failure THEN
+    RAISE EXCEPTION 'file % conflict: concurrent fork of the DuckLake catalog', NEW.path
+      USING ERRCODE = '40001';
+  END;
   IF EXISTS (SELECT 1 FROM {schema}.swanlake_shared_file WHERE path = whole) THEN
     INSERT INTO {schema}.swanlake_deferred_file VALUES (whole, clock_timestamp())
       ON CONFLICT DO NOTHING;
@@ -248,6 +253,11 @@ class PostgresMetabase(Metabase):
     ) -> int:
         source, target = self.store(parent).tables, self.store(info).tables
         registry.execute(lock_schema(_schema(parent.place)))
+        # Whoever is letting go of files now is waited for, and whoever began to, fails.
+        data_path = source.metadata.c.key == "data_path"
+        registry.execute(
+            update(source.metadata).where(data_path).values(value=source.metadata.c.value)
+        )
         registry.execute(CreateSchema(_schema(info.place)))
         target.everything.create_all(registry, checkfirst=False)
         snapshot = newest_snapshot(registry, source) if at is None else at

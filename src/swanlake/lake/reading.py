@@ -10,8 +10,16 @@ from typing import Any, cast
 from sqlalchemy import ColumnElement, Connection, Row, func, select
 from sqlalchemy import Table as SqlTable
 
-from swanlake.errors import NotFound
-from swanlake.lake.layout import Column, Default, DefaultKind, PartitionKey, SortKey, Table
+from swanlake.errors import LakeError, NotFound
+from swanlake.lake.layout import (
+    Column,
+    Default,
+    DefaultKind,
+    PartitionKey,
+    SortKey,
+    Table,
+    folded,
+)
 from swanlake.lake.tables import CatalogTables
 
 
@@ -30,7 +38,13 @@ class Snapshot:
 
 def newest_snapshot(connection: Connection, tables: CatalogTables) -> int:
     """The id of the head."""
-    return int(connection.execute(select(func.max(tables.snapshot.c.snapshot_id))).scalar_one())
+    newest = connection.execute(select(func.max(tables.snapshot.c.snapshot_id))).scalar_one()
+    if newest is None:
+        raise LakeError(
+            "The catalog has no snapshot at all: its metadata is damaged.",
+            identifier="CATALOG_UNREADABLE",
+        )
+    return int(newest)
 
 
 def snapshots(connection: Connection, tables: CatalogTables) -> list[Snapshot]:
@@ -102,15 +116,17 @@ def _find(
         .where(
             _visible(table, at),
             _visible(schemas, at),
-            func.lower(schemas.c.schema_name) == schema.lower(),
-            func.lower(table.c.table_name) == name.lower(),
+            # Databases fold letters beyond ASCII in different ways, and DuckDB does not at all.
+            func.lower(schemas.c.schema_name).in_([folded(schema), schema.lower()]),
+            func.lower(table.c.table_name).in_([folded(name), name.lower()]),
         )
     ).all()
-    if not rows:
-        raise NotFound(
-            f"There is no table {schema}.{name} at snapshot {at}.", identifier="TABLE_NOT_FOUND"
-        )
-    return cast("Row[Any]", rows[0])
+    for row in rows:
+        if folded(row.schema_name) == folded(schema) and folded(row.table_name) == folded(name):
+            return cast("Row[Any]", row)
+    raise NotFound(
+        f"There is no table {schema}.{name} at snapshot {at}.", identifier="TABLE_NOT_FOUND"
+    )
 
 
 def directories(connection: Connection, tables: CatalogTables) -> dict[int, str]:

@@ -7,13 +7,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, column, func, literal_column, select, true, union_all
+from sqlalchemy import ColumnElement, Row, column, func, literal_column, select, true, union_all
+from sqlalchemy import Table as SqlTable
 from sqlalchemy import inspect as inspect_database
 from sqlalchemy import table as lightweight_table
 
 from swanlake.errors import CatalogNotWritable, CommitConflict
 from swanlake.lake.changes import parse_changes
 from swanlake.lake.conflicts import Happened
+from swanlake.lake.layout import folded
 from swanlake.lake.stats import TableColumnStats
 from swanlake.lake.store import LockedTransaction
 from swanlake.lake.tables import CatalogTables
@@ -183,17 +185,19 @@ _COLUMN_STATS = (
 )
 
 
-def read_schemas(transaction: LockedTransaction, tables: CatalogTables) -> dict[str, Row[Any]]:
-    """The live schemas by name in lower case."""
+def read_schemas(
+    transaction: LockedTransaction, tables: CatalogTables, at: int | None = None
+) -> dict[str, Row[Any]]:
+    """The live schemas, or those of a snapshot, by name in lower case."""
     schema = tables.schema
-    rows = transaction.read(select(schema).where(schema.c.end_snapshot.is_(None)))
-    return {row.schema_name.casefold(): row for row in rows}
+    rows = transaction.read(select(schema).where(_seen(schema, at)))
+    return {folded(row.schema_name): row for row in rows}
 
 
 def read_objects(
-    transaction: LockedTransaction, tables: CatalogTables
+    transaction: LockedTransaction, tables: CatalogTables, at: int | None = None
 ) -> dict[tuple[int, str], tuple[str, int]]:
-    """The live tables and views: (schema id, name in lower case) to (kind, id)."""
+    """The tables and views as they are, or were: (schema id, name in lower case) to (kind, id)."""
     table, view = tables.table, tables.view
     rows = transaction.read(
         union_all(
@@ -201,13 +205,36 @@ def read_objects(
                 table.c.schema_id, table.c.table_name.label("name"), table.c.table_id.label("id")
             )
             .add_columns(literal_column("'table'").label("kind"))
-            .where(table.c.end_snapshot.is_(None)),
+            .where(_seen(table, at)),
             select(view.c.schema_id, view.c.view_name, view.c.view_id)
             .add_columns(literal_column("'view'"))
-            .where(view.c.end_snapshot.is_(None)),
+            .where(_seen(view, at)),
         )
     )
-    return {(row.schema_id, row.name.casefold()): (row.kind, row.id) for row in rows}
+    return {(row.schema_id, folded(row.name)): (row.kind, row.id) for row in rows}
+
+
+def read_macros(
+    transaction: LockedTransaction, tables: CatalogTables
+) -> list[tuple[int, int, str]]:
+    """The live macros: schema id, macro id, and ``scalar`` or ``table``."""
+    macro, body = tables.macro, tables.macro_impl
+    rows = transaction.read(
+        select(macro.c.schema_id, macro.c.macro_id, body.c.type)
+        .join(body, body.c.macro_id == macro.c.macro_id)
+        .where(_seen(macro, None))
+        .distinct()
+    )
+    return [(row.schema_id, row.macro_id, row.type) for row in rows]
+
+
+def _seen(table: SqlTable, at: int | None) -> ColumnElement[bool]:
+    """Rows that are live; those of a snapshot if one is given."""
+    if at is None:
+        return table.c.end_snapshot.is_(None)
+    return (table.c.begin_snapshot <= at) & (
+        table.c.end_snapshot.is_(None) | (table.c.end_snapshot > at)
+    )
 
 
 def read_touched_files(

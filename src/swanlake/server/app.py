@@ -19,6 +19,7 @@ from swanlake.config import Settings
 from swanlake.engine.host import EngineHost, open_host
 from swanlake.errors import AddressInUse, ConfigError, QueryCancelled, StartupError
 from swanlake.lake.gate import CommitGate
+from swanlake.lake.lake import DEFAULT_CATALOG, Lake
 from swanlake.server.auth import open_authenticator
 from swanlake.server.service import SwanLakeService
 from swanlake.sessions.peers import connected_peers
@@ -45,11 +46,17 @@ class Server:
         tls = _tls_certificates(settings)
         authenticator = open_authenticator(settings)
         self._settings = settings
-        self._host = _open_host(settings)
+        self._lake = Lake.from_settings(settings)
+        try:
+            self._host = _open_host(settings, self._lake)
+        except BaseException:
+            self._lake.close()
+            raise
         self.registry = SessionRegistry(
             settings,
             SessionServices(
                 host=self._host,
+                lake=self._lake,
                 gate=CommitGate(settings.commit_lock_timeout_seconds),
                 result_buffer_bytes=settings.result_buffer_bytes,
                 spill_directory=settings.temp_directory,
@@ -65,6 +72,7 @@ class Server:
         except Exception as refused:
             self.registry.stop()
             self._host.close()
+            self._lake.close()
             raise AddressInUse(
                 f"Cannot listen on {settings.host}:{settings.port}: another process has it, or the "
                 "address is not of this machine. Choose another with --port or --host."
@@ -98,6 +106,7 @@ class Server:
         self.registry.stop()
         closing.join(_CLOSE_SECONDS)
         self._host.close()
+        self._lake.close()
 
     def _interrupt(self) -> None:
         running = self.registry.running()
@@ -204,8 +213,11 @@ def _tls_certificates(settings: Settings) -> list[tuple[bytes, bytes]] | None:
     return [pair]
 
 
-def _open_host(settings: Settings) -> EngineHost:
+def _open_host(settings: Settings, lake: Lake) -> EngineHost:
     try:
-        return open_host(settings)
+        catalog = lake.ensure_catalog(DEFAULT_CATALOG)
+        for finding in catalog.check():
+            log.warning("catalog %s: %s", catalog.name, finding)
+        return open_host(settings, lake.location(catalog.info))
     except OSError as unusable:
         raise StartupError(f"The engine cannot start: {unusable}.") from None

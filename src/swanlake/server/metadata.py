@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from swanlake.errors import QueryError
 from swanlake.protocol import messages
 from swanlake.sessions.describe import arrow_types
 from swanlake.sessions.runs import Run
@@ -94,11 +95,15 @@ class _Filter:
 
 
 def catalogs(session: Session, run: Run, command: messages.CommandGetCatalogs) -> Any:
-    sql = f"SELECT database_name FROM duckdb_databases() WHERE {_VISIBLE_CATALOG} ORDER BY 1"
-    return _as(CATALOGS, session.query(run, sql))
+    sql = f"""
+        SELECT database_name FROM duckdb_databases() WHERE {_VISIBLE_CATALOG}
+        UNION SELECT unnest(?::VARCHAR[]) ORDER BY 1
+    """
+    return _as(CATALOGS, _ask(session, run, sql, [session.lake_catalogs]))
 
 
 def db_schemas(session: Session, run: Run, command: messages.CommandGetDbSchemas) -> Any:
+    _meet_catalog(session, command)
     where = _Filter()
     where.equal(command, "catalog", "database_name")
     where.like(command, "db_schema_filter_pattern", "schema_name")
@@ -109,10 +114,11 @@ def db_schemas(session: Session, run: Run, command: messages.CommandGetDbSchemas
               (SELECT database_name FROM duckdb_databases() WHERE {_VISIBLE_CATALOG})
           AND schema_name NOT IN ('information_schema', 'pg_catalog') AND {where} ORDER BY 1, 2
     """
-    return _as(DB_SCHEMAS, session.query(run, sql, where.parameters))
+    return _as(DB_SCHEMAS, _ask(session, run, sql, where.parameters))
 
 
 def tables(session: Session, run: Run, command: messages.CommandGetTables) -> Any:
+    _meet_catalog(session, command)
     where = _Filter()
     where.equal(command, "catalog", "database_name")
     where.like(command, "db_schema_filter_pattern", "schema_name")
@@ -121,7 +127,7 @@ def tables(session: Session, run: Run, command: messages.CommandGetTables) -> An
     if command.table_types:
         where.add("list_contains(?, table_type)", list(command.table_types))
     sql = f"SELECT * FROM ({_RELATIONS}) WHERE {where} ORDER BY 1, 2, 3, 4"
-    found = _as(TABLES, session.query(run, sql, where.parameters))
+    found = _as(TABLES, _ask(session, run, sql, where.parameters))
     if not command.include_schema:
         return found
     schemas = _table_schemas(session, run, columns_where, columns_parameters)
@@ -135,7 +141,8 @@ def _table_schemas(
     session: Session, run: Run, where: str, parameters: list[Any]
 ) -> dict[tuple[str, str, str], Any]:
     """The Arrow schemas of all matching tables, however many: one query, and one for the types."""
-    columns = session.query(
+    columns = _ask(
+        session,
         run,
         f"""
         SELECT database_name, schema_name, table_name, column_name, data_type, is_nullable,
@@ -185,7 +192,7 @@ def primary_keys(session: Session, run: Run, command: messages.CommandGetPrimary
         FROM duckdb_constraints() WHERE constraint_type = 'PRIMARY KEY' AND {where}
         ORDER BY 1, 2, 3, 6
     """
-    return _as(PRIMARY_KEYS, session.query(run, sql, where.parameters))
+    return _as(PRIMARY_KEYS, _ask(session, run, sql, where.parameters))
 
 
 def exported_keys(session: Session, run: Run, command: messages.CommandGetExportedKeys) -> Any:
@@ -231,7 +238,22 @@ def _foreign_keys(session: Session, run: Run, where: _Filter, order: str) -> Any
         SELECT *, NULL::VARCHAR, {_NO_ACTION}::UTINYINT, {_NO_ACTION}::UTINYINT
         FROM keys WHERE {where} ORDER BY {order}
     """
-    return _as(FOREIGN_KEYS, session.query(run, sql, where.parameters))
+    return _as(FOREIGN_KEYS, _ask(session, run, sql, where.parameters))
+
+
+def _meet_catalog(session: Session, command: Any) -> None:
+    """Catalogs that no session has used yet show their tables too."""
+    session.attach_catalog(command.catalog if command.HasField("catalog") else None)
+
+
+def _ask(session: Session, run: Run, sql: str, parameters: list[Any]) -> Any:
+    """A query over all catalogs; one that is broken or gone does not hide the others."""
+    try:
+        return session.query(run, sql, parameters)
+    except QueryError:
+        if not session.detach_lost_catalogs():
+            raise
+        return session.query(run, sql, parameters)
 
 
 def _as(schema: Any, table: Any) -> Any:

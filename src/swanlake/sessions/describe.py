@@ -8,6 +8,7 @@ import duckdb
 import pyarrow as pa
 
 from swanlake.sessions.prepared import EMPTY_SCHEMA, PreparedStatement
+from swanlake.sessions.procedures import find_procedure
 from swanlake.sessions.wire import WireFormat
 from swanlake.sql.hints import parameter_hints
 from swanlake.sql.statement import Kind, Statement, parse
@@ -23,7 +24,10 @@ def describe(connection: duckdb.DuckDBPyConnection, prepared: PreparedStatement)
     if len(prepared.statements) > 1:
         return
     statement = prepared.last
-    if statement.kind is Kind.QUERY:
+    procedure = find_procedure(statement)
+    if procedure is not None:
+        prepared.dataset_schema = procedure.schema
+    elif statement.kind is Kind.QUERY:
         prepared.dataset_schema = dataset_schema(connection, statement)
     if statement.parameters:
         prepared.parameter_schema = _parameter_schema(connection, prepared)

@@ -26,10 +26,13 @@ from swanlake.errors import (
     SwanLakeError,
 )
 from swanlake.lake.gate import CommitGate
+from swanlake.lake.lake import Lake
 from swanlake.sessions import binding
+from swanlake.sessions.catalogs import attach_for_metadata, attach_named, detach_lost
 from swanlake.sessions.describe import describe
 from swanlake.sessions.ids import SessionKey
 from swanlake.sessions.prepared import PreparedStatement
+from swanlake.sessions.procedures import Procedure, find_procedure
 from swanlake.sessions.results import ResultStream
 from swanlake.sessions.runs import Run
 from swanlake.sessions.spill import SpillBuffer
@@ -54,6 +57,7 @@ class SessionServices:
     """What every session of a server shares."""
 
     host: EngineHost
+    lake: Lake
     gate: CommitGate
     result_buffer_bytes: int
     spill_directory: Path
@@ -130,7 +134,7 @@ class Session:
         with self._turn(run, transaction):
             prepared = PreparedStatement(sql, self._parse(sql))
             self.transaction.admit(prepared.last)
-            self._look(run, describe, prepared)
+            self._look(run, self._describe, prepared)
             self._prepared[prepared.handle] = prepared
             return prepared
 
@@ -195,6 +199,19 @@ class Session:
             self._run_all(run, self._parse("COMMIT" if commit else "ROLLBACK"))
 
     # ---- settings ------------------------------------------------------------------------------
+
+    @property
+    def lake_catalogs(self) -> list[str]:
+        """The catalogs of the lake, whether the engine has met them or not."""
+        return [info.name for info in self._services.lake.catalogs()]
+
+    def attach_catalog(self, name: str | None) -> None:
+        """Makes the catalog of that name known, or all of them, before their content is listed."""
+        attach_for_metadata(self._lease.engine, self._services.lake, name)
+
+    def detach_lost_catalogs(self) -> bool:
+        """Lets go of catalogs that cannot be read any more; True if there were any."""
+        return detach_lost(self._lease.engine)
 
     def location(self, run: Run) -> tuple[str, str]:
         """The current catalog and schema."""
@@ -301,34 +318,85 @@ class Session:
     ) -> Outcome:
         """The only place where a client's statement meets DuckDB."""
         self.transaction.admit(statement)
-        if statement.removes_catalog(self._lease.engine.catalog):
-            raise QueryError(
-                f"The catalog {self._lease.engine.catalog} is shared by all sessions and stays "
-                "attached.",
-                identifier="CATALOG_IN_USE",
-                code=Code.PERMISSION_DENIED,
-            )
+        self._keep_catalogs(statement)
+        procedure = find_procedure(statement)
+        if procedure is not None:
+            return self._run_procedure(run, procedure, statement, parameters)
         with self._commit_turn(run, statement):
             try:
                 # One engagement to the end: a statement that was done must not be reported stopped.
                 with run.engaged(self._connection):
-                    self._connection.execute(statement.parsed, parameters)
+                    self._with_catalogs(
+                        statement,
+                        lambda: self._connection.execute(statement.parsed, parameters),
+                    )
                     outcome = self._collect(run, statement, keep_rows)
             except STATEMENT_ERRORS as error:
                 self._fail(error, statement)
         self._remember(statement)
         return outcome
 
+    def _keep_catalogs(self, statement: Statement) -> None:
+        """Refuses to take a catalog of the lake away from the other sessions."""
+        if not statement.removes_catalogs:
+            return
+        for name in statement.names:
+            if self._lease.engine.attached(name) is not None:
+                raise QueryError(
+                    f"The catalog {name} is shared by all sessions and stays attached.",
+                    identifier="CATALOG_IN_USE",
+                    code=Code.PERMISSION_DENIED,
+                )
+
+    def _with_catalogs(self, statement: Statement, attempt: Callable[[], T]) -> T:
+        """Attaches what a statement names and the engine does not know, and lets it try again.
+
+        DuckDB refused it while binding, so nothing of it was done.
+        """
+        try:
+            return attempt()
+        except (duckdb.CatalogException, duckdb.BinderException):
+            if not attach_named(self._lease.engine, self._services.lake, statement.names):
+                raise
+            return attempt()
+
+    def _run_procedure(
+        self, run: Run, procedure: Procedure, statement: Statement, parameters: Any
+    ) -> Outcome:
+        """A procedure of the server's own; its rows are a result like any other."""
+        if procedure.changes and self.transaction.open:
+            raise InvalidRequest(
+                f"{procedure.name} cannot be part of a transaction: commit or roll back first.",
+                identifier="TRANSACTION_ACTIVE",
+            )
+        arguments = self._look(run, procedure.evaluate, statement, parameters)
+        with self._lake_turn(run, procedure.changes):
+            rows = procedure.run(self._services.lake, self._lease.engine, arguments)
+        with self._registered(pa.Table.from_pylist(rows, schema=procedure.schema)):
+            return self._look(run, self._all_rows, run)
+
+    def _describe(self, connection: duckdb.DuckDBPyConnection, prepared: PreparedStatement) -> None:
+        self._with_catalogs(prepared.last, lambda: describe(connection, prepared))
+
+    def _all_rows(self, connection: duckdb.DuckDBPyConnection, run: Run) -> Outcome:
+        connection.execute(f"SELECT * FROM {_BOUND}")
+        stream = self._stream(run)
+        stream.drain()
+        return Outcome(stream)
+
+    def _stream(self, run: Run) -> ResultStream:
+        return ResultStream(
+            run,
+            self._connection,
+            activity=self.touch,
+            report=self._report,
+            memory_limit=self._services.result_buffer_bytes,
+            spill_directory=self._services.spill_directory,
+        )
+
     def _collect(self, run: Run, statement: Statement, keep_rows: bool) -> Outcome:
         if statement.kind is Kind.QUERY:
-            stream = ResultStream(
-                run,
-                self._connection,
-                activity=self.touch,
-                report=self._report,
-                memory_limit=self._services.result_buffer_bytes,
-                spill_directory=self._services.spill_directory,
-            )
+            stream = self._stream(run)
             if not keep_rows:
                 stream.discard()
             elif statement.may_write:

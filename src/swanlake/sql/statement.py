@@ -70,6 +70,22 @@ _VERBS = {
 
 
 @dataclass(frozen=True)
+class Argument:
+    """An argument of a CALL: an expression, and the name it was given for (``at => 3``)."""
+
+    expression: str
+    keyword: str = ""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A CALL of a procedure by name."""
+
+    name: str
+    arguments: tuple[Argument, ...]
+
+
+@dataclass(frozen=True)
 class Statement:
     """One parsed statement."""
 
@@ -141,13 +157,38 @@ class Statement:
         before = takewhile(lambda token: not token.is_word(*_CREATED), self.tokens[1:])
         return any(token.is_word("temp", "temporary") for token in before)
 
-    def removes_catalog(self, name: str) -> bool:
-        """True for DETACH of that catalog, and for an ATTACH that would take its place."""
-        if self.type not in (StatementType.ATTACH, StatementType.DETACH):
-            return False
-        named = any(token.text.strip('"').lower() == name.lower() for token in self.tokens[1:])
-        replaces = any(token.is_word("replace") for token in self.tokens[1:3])
-        return named and (replaces or self.type == StatementType.DETACH)
+    @property
+    def removes_catalogs(self) -> bool:
+        """True for DETACH, and for an ATTACH that takes the place of what is attached."""
+        if self.type == StatementType.ATTACH:
+            return any(token.is_word("replace") for token in self.tokens[1:3])
+        return self.type == StatementType.DETACH
+
+    @cached_property
+    def names(self) -> set[str]:
+        """Every word or text that could be the name of a catalog, in lower case."""
+        return {token.text.strip("\"'").lower() for token in self.tokens if not token.is_operator}
+
+    @cached_property
+    def call(self) -> Call | None:
+        """The procedure that a CALL names and its arguments; None for any other statement."""
+        if self.type != StatementType.CALL or len(self.tokens) < 4:
+            return None
+        name, opening = self.tokens[1:3]
+        if opening.text != "(":
+            return None
+        inside = takewhile(lambda t: not (t.depth == 0 and t.text == ")"), self.tokens[3:])
+        text = self.text.encode()
+        arguments: list[Argument] = []
+        for piece in _split(list(inside)):
+            keyword = ""
+            if len(piece) > 1 and text[piece[1].start :].startswith((b"=>", b":=")):
+                value = piece[1].start + 2
+                keyword = piece[0].text.lower()
+                piece = [token for token in piece if token.start >= value]
+            expression = text[piece[0].start : piece[-1].end].decode() if piece else ""
+            arguments.append(Argument(expression, keyword))
+        return Call(name.text.lower(), tuple(arguments))
 
     @property
     def leaves_state(self) -> bool:
@@ -244,6 +285,18 @@ class Statement:
         row = text[tokens[start + 1].end : tokens[close].start].decode()
         tail = text[tokens[close].end :].decode()
         return f"{head}SELECT {substitute_parameters(row, column)}\nFROM {source} {tail}"
+
+
+def _split(tokens: list[Token]) -> list[list[Token]]:
+    """The tokens between the commas of one level of parentheses."""
+    pieces: list[list[Token]] = []
+    for token in tokens:
+        if token.depth == 1 and token.text == ",":
+            pieces.append([])
+        else:
+            pieces = pieces or [[]]
+            pieces[-1].append(token)
+    return pieces
 
 
 def parse(connection: duckdb.DuckDBPyConnection, sql: str) -> list[Statement]:

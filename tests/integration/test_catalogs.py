@@ -1,0 +1,194 @@
+"""Catalogs through any Flight SQL client: procedures, and catalogs attached on first use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import adbc_driver_flightsql.dbapi as adbc
+import pyarrow as pa
+import pytest
+
+from swanlake.lake.lake import Lake
+from swanlake.protocol import messages
+from tests.flight import FlightSql
+from tests.server_process import ServerProcess
+
+Start = Callable[..., ServerProcess]
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def own_server(
+    request: pytest.FixtureRequest, start_server: Start, tmp_path: Path
+) -> ServerProcess:
+    """A server of the test's own on each kind of metabase."""
+    if request.param == "sqlite":
+        return start_server(home=tmp_path / "home")
+    url = request.getfixturevalue("postgres_database")
+    return start_server(home=tmp_path / "home", SWANLAKE_METABASE_URL=url)
+
+
+@pytest.fixture
+def same_lake(own_server: ServerProcess, tmp_path: Path, request: pytest.FixtureRequest) -> Any:
+    """The server's lake, opened by another process: this one."""
+    home = tmp_path / "home"
+    if request.node.callspec.params["own_server"] == "sqlite":
+        place: str | Path = home / "catalogs"
+    else:
+        place = request.getfixturevalue("postgres_database")
+    with Lake.open(place, home / "data") as lake:
+        yield lake
+
+
+@pytest.fixture
+def cursor(own_server: ServerProcess) -> Any:
+    with adbc.connect(own_server.url, autocommit=True) as connection:
+        with connection.cursor() as cursor:
+            yield cursor
+
+
+def rows(cursor: Any, sql: str, parameters: Any = None) -> list[tuple[Any, ...]]:
+    cursor.execute(sql, parameters)
+    return list(cursor.fetchall())
+
+
+def test_a_catalog_is_made_used_forked_and_dropped_by_sql(cursor: Any) -> None:
+    [made] = rows(cursor, "CALL swanlake_create_catalog('sales')")
+    assert made[:3] == ("sales", None, None)
+    assert rows(cursor, "CALL swanlake_create_schema('sales', 'raw')") == [("sales", 1)]
+    rows(cursor, "CREATE TABLE sales.raw.t AS SELECT range AS i FROM range(5)")
+    [forked] = rows(cursor, "CALL swanlake_fork_catalog('sales', 'trial')")
+    assert forked[:3] == ("trial", "sales", 2)
+    rows(cursor, "USE trial.raw")
+    rows(cursor, "INSERT INTO t VALUES (5)")
+    assert rows(cursor, "SELECT count(*) FROM t") == [(6,)]
+    assert rows(cursor, "SELECT count(*) FROM sales.raw.t") == [(5,)]
+    names = [row[0] for row in rows(cursor, "CALL swanlake_catalogs()")]
+    assert names == ["sales", "swanlake", "trial"]
+    snapshots = rows(cursor, "CALL swanlake_snapshots('trial')")
+    assert [row[0] for row in snapshots] == [0, 1, 2, 3]
+    rows(cursor, "USE swanlake")
+    rows(cursor, "CALL swanlake_drop_catalog('trial')")
+    with pytest.raises(adbc.ProgrammingError, match='Catalog "trial" does not exist'):
+        rows(cursor, "SELECT count(*) FROM trial.raw.t")
+
+
+def test_a_fork_can_begin_at_an_older_snapshot(cursor: Any) -> None:
+    rows(cursor, "CALL swanlake_create_catalog('sales')")
+    rows(cursor, "CREATE TABLE sales.main.t AS SELECT 1 AS i")
+    rows(cursor, "INSERT INTO sales.main.t VALUES (2)")
+    rows(cursor, "CALL swanlake_fork_catalog('sales', 'before', at => 1)")
+    rows(cursor, "CALL swanlake_fork_catalog('sales', 'also_before', 1)")
+    assert rows(cursor, "FROM before.main.t") == [(1,)]
+    assert rows(cursor, "FROM also_before.main.t") == [(1,)]
+
+
+def test_arguments_can_be_bound_and_computed(cursor: Any) -> None:
+    rows(cursor, "CALL swanlake_create_catalog(?)", ("bound",))
+    rows(cursor, "CALL swanlake_create_catalog('com' || lower('PUTED'))")
+    names = [row[0] for row in rows(cursor, "CALL swanlake_catalogs()")]
+    assert names == ["bound", "computed", "swanlake"]
+
+
+MISTAKES = [
+    ("CALL swanlake_create_catalog('swanlake')", "ALREADY_EXISTS: .*swanlake"),
+    ("CALL swanlake_create_catalog('two words')", "CATALOG_NAME_INVALID: 'two words'"),
+    ("CALL swanlake_create_catalog('')", "CATALOG_NAME_INVALID"),
+    ("CALL swanlake_create_catalog('temp')", "CATALOG_NAME_INVALID"),
+    ("CALL swanlake_create_catalog(NULL)", "needs a name; it was NULL"),
+    ("CALL swanlake_create_catalog()", r"swanlake_create_catalog\(name\) needs"),
+    ("CALL swanlake_create_catalog('a', 'b')", "cannot take its argument 2"),
+    ("CALL swanlake_create_catalog(title => 'a')", "cannot take its argument 1"),
+    ("CALL swanlake_create_catalgo('a')", "Did you mean swanlake_create_catalog"),
+    ("CALL swanlake_fork_catalog('nobody', 'b')", "CATALOG_NOT_FOUND: .*nobody"),
+    ("CALL swanlake_fork_catalog('swanlake', 'b', 99)", "SNAPSHOT_NOT_FOUND: .*99"),
+    ("CALL swanlake_create_schema('nobody', 's')", "CATALOG_NOT_FOUND"),
+    ("CALL swanlake_create_schema('swanlake', 'main')", "ALREADY_EXISTS: .*main"),
+    ("CALL swanlake_drop_schema('swanlake', 'none')", "SCHEMA_NOT_FOUND: .*none"),
+    ("CALL swanlake_drop_catalog('swanlake')", "CATALOG_IN_USE"),
+    ("CALL swanlake_snapshots('nobody')", "CATALOG_NOT_FOUND"),
+    ("DETACH swanlake", "CATALOG_IN_USE"),
+]
+
+
+def test_a_mistake_is_one_sentence_and_makes_nothing(cursor: Any) -> None:
+    for sql, message in MISTAKES:
+        with pytest.raises(adbc.Error, match=message) as refused:
+            rows(cursor, sql)
+        assert "Traceback" not in str(refused.value)
+    assert [row[0] for row in rows(cursor, "CALL swanlake_catalogs()")] == ["swanlake"]
+
+
+def test_catalogs_do_not_change_inside_a_transaction(own_server: ServerProcess) -> None:
+    with adbc.connect(own_server.url) as connection, connection.cursor() as cursor:
+        rows(cursor, "CREATE TABLE t (i INTEGER)")
+        with pytest.raises(adbc.Error, match="cannot be part of a transaction"):
+            rows(cursor, "CALL swanlake_create_catalog('late')")
+        assert len(rows(cursor, "CALL swanlake_catalogs()")) == 1
+        connection.rollback()
+
+
+def test_a_catalog_made_elsewhere_is_met_on_first_use(
+    own_server: ServerProcess, same_lake: Lake
+) -> None:
+    for name in ("used", "named", "optional", "within"):
+        same_lake.create_catalog(name).create_schema("raw")
+    connection = FlightSql(own_server.url)
+    connection.query("USE used.raw")
+    connection.query("CREATE TABLE t AS SELECT 1 AS i")
+    connection.query("CREATE TABLE named.raw.t AS SELECT 1 AS i")
+    assert connection.query("FROM named.raw.t").num_rows == 1
+    connection.query("BEGIN")
+    connection.query("CREATE TABLE swanlake.main.mine (i INTEGER)")
+    connection.query("SELECT * FROM ducklake_snapshots('within')")
+    connection.query("COMMIT")
+    assert connection.query("FROM swanlake.main.mine").num_rows == 0
+    request = messages.SetSessionOptionsRequest()
+    request.session_options["catalog"].string_value = "optional"
+    connection.action("SetSessionOptions", request, bare=True)
+    assert connection.query("SELECT current_catalog()")[0][0].as_py() == "optional"
+    with adbc.connect(own_server.url, autocommit=True) as stock, stock.cursor() as cursor:
+        cursor.adbc_prepare("SELECT i FROM used.raw.t WHERE i = ?")
+        assert rows(cursor, "SELECT i FROM used.raw.t WHERE i = ?", (1,)) == [(1,)]
+
+
+def test_the_server_survives_a_catalog_that_goes_and_comes_back(
+    own_server: ServerProcess, same_lake: Lake, cursor: Any
+) -> None:
+    same_lake.create_catalog("fleeting")
+    rows(cursor, "CREATE TABLE fleeting.main.t AS SELECT 1 AS i")
+    same_lake.drop_catalog("fleeting")
+    with pytest.raises(adbc.Error):
+        rows(cursor, "FROM fleeting.main.t")
+    catalogs = cursor.connection.adbc_get_objects(depth="tables").read_all().to_pylist()
+    assert "swanlake" in [catalog["catalog_name"] for catalog in catalogs]
+    assert rows(cursor, "SELECT 42") == [(42,)]
+    same_lake.create_catalog("fleeting")
+    with pytest.raises(adbc.Error, match="Table with name t does not exist"):
+        rows(cursor, "FROM fleeting.main.t")
+    rows(cursor, "CREATE TABLE fleeting.main.t AS SELECT 2 AS i")
+    assert rows(cursor, "FROM fleeting.main.t") == [(2,)]
+    assert own_server.is_alive
+
+
+def test_metadata_lists_every_catalog_and_looks_into_one_on_request(
+    own_server: ServerProcess, same_lake: Lake
+) -> None:
+    unseen = same_lake.create_catalog("unseen")
+    unseen.create_schema("raw")
+    with adbc.connect(own_server.url) as connection:
+        listed = connection.adbc_get_objects(depth="catalogs").read_all()
+        assert {"swanlake", "unseen"} <= set(listed["catalog_name"].to_pylist())
+        inside = connection.adbc_get_objects(depth="db_schemas", catalog_filter="unseen")
+        [catalog] = inside.read_all().to_pylist()
+        schemas = [schema["db_schema_name"] for schema in catalog["catalog_db_schemas"]]
+        assert schemas == ["main", "raw"]
+
+
+def test_an_unknown_word_still_fails_as_it_did(own_server: ServerProcess) -> None:
+    connection = FlightSql(own_server.url)
+    with pytest.raises(pa.ArrowKeyError, match="CATALOG_ERROR"):
+        connection.query("FROM nowhere")
+    with pytest.raises(pa.ArrowInvalid, match="BINDER_ERROR"):
+        connection.query("SELECT nothing.a FROM range(1)")
