@@ -20,7 +20,8 @@ def create(connection: Connection, store: CatalogStore, data_path: str) -> None:
     tables.everything.create_all(connection, checkfirst=False)
     metadata = {
         "version": FORMAT_VERSION,
-        "created_by": f"DuckDB {_duckdb_revision()}",
+        # What the stock extension signs a new catalog with.
+        "created_by": f"DuckDB {duckdb.__git_revision__}",
         "data_path": data_path,
         "encrypted": "false",
     }
@@ -95,6 +96,16 @@ def check_version(connection: Connection, store: CatalogStore) -> None:
         )
 
 
+def check_writable(connection: Connection, store: CatalogStore) -> None:
+    """Raises CatalogNotWritable unless a commit to the catalog is safe."""
+    check_version(connection, store)
+    if not store.has_fence(connection):
+        raise CatalogNotWritable(
+            f"The catalog {store.name} has no fence, so other writers could damage what SwanLake "
+            f"commits. `swanlake catalog adopt {store.name}` installs it."
+        )
+
+
 def check(connection: Connection, store: CatalogStore) -> list[str]:
     """What is wrong with a catalog, one sentence each; an empty list if nothing is."""
     check_version(connection, store)
@@ -147,11 +158,3 @@ def _check_duplicates(connection: Connection, store: CatalogStore) -> list[str]:
         )
         findings += [f"{count} {meaning} {id}." for id, count in rows]
     return findings
-
-
-def _duckdb_revision() -> str:
-    """What the stock extension signs a new catalog with."""
-    with duckdb.connect(":memory:") as connection:
-        row = connection.execute("SELECT source_id FROM pragma_version()").fetchone()
-    assert row is not None
-    return str(row[0])

@@ -30,8 +30,9 @@ from swanlake.sql.quoting import identifier, literal
 TARGET_FILE_SIZE = 512 * 1024 * 1024
 #: Iceberg's ids for the two columns of a file of deleted rows.
 _DELETE_FIELD_IDS = "{'file_path': 2147483646, 'pos': 2147483645}"
-_SNAPSHOT_ID = "_ducklake_internal_snapshot_id"
-_PARTIAL_DELETE_FIELD_IDS = _DELETE_FIELD_IDS.replace("}", f", '{_SNAPSHOT_ID}': 2147483539}}")
+#: The column of a file that covers several snapshots: from which one a row, or its delete, is.
+SNAPSHOT_ID = "_ducklake_internal_snapshot_id"
+_PARTIAL_DELETE_FIELD_IDS = _DELETE_FIELD_IDS.replace("}", f", '{SNAPSHOT_ID}': 2147483539}}")
 _ONE_FILE = 1 << 60
 
 
@@ -130,8 +131,8 @@ def write_delete_file(
     deleted = pa.table({"pos": pa.array(positions, pa.int64())})
     extra, field_ids = "", _DELETE_FIELD_IDS
     if snapshot_ids is not None:
-        deleted = deleted.append_column(_SNAPSHOT_ID, pa.array(snapshot_ids, pa.int64()))
-        extra, field_ids = f", {_SNAPSHOT_ID}", _PARTIAL_DELETE_FIELD_IDS
+        deleted = deleted.append_column(SNAPSHOT_ID, pa.array(snapshot_ids, pa.int64()))
+        extra, field_ids = f", {SNAPSHOT_ID}", _PARTIAL_DELETE_FIELD_IDS
     if not deleted.num_rows:
         raise InvalidRequest("A file of deleted rows marks at least one row.")
     view = f"swanlake_deleted_{uuid4().hex}"

@@ -31,7 +31,7 @@ from sqlalchemy import inspect as inspect_database
 from sqlalchemy.sql.expression import false
 
 from swanlake.errors import NotFound
-from swanlake.lake.datafile import write_delete_file
+from swanlake.lake.datafile import SNAPSHOT_ID, write_delete_file
 from swanlake.lake.layout import Table
 from swanlake.lake.reading import directories
 from swanlake.lake.tables import CatalogTables
@@ -218,6 +218,12 @@ class Copy:
         Their rows carry the snapshots they came with, and the fork will use those numbers again.
         """
         data, deletes = self.target.data_file, self.target.delete_file
+        snapshot = self.source.snapshot
+        # Files with newer ids were written later. The stock extension does not always say in
+        # partial_max what they cover: not of the deletes it flushes out of the metadata.
+        next_file_id = self.connection.execute(
+            select(snapshot.c.next_file_id).where(snapshot.c.snapshot_id == self.at)
+        ).scalar_one()
         rows = self.connection.execute(
             select(
                 data.c.data_file_id,
@@ -227,7 +233,6 @@ class Copy:
                 deletes.c.delete_file_id,
                 deletes.c.path.label("delete_path"),
                 deletes.c.begin_snapshot.label("delete_begin"),
-                deletes.c.partial_max.label("delete_partial_max"),
             )
             .join(
                 deletes,
@@ -236,7 +241,11 @@ class Copy:
             )
             .where(
                 data.c.end_snapshot.is_(None),
-                or_(data.c.partial_max > self.at, deletes.c.partial_max > self.at),
+                or_(
+                    data.c.partial_max > self.at,
+                    deletes.c.partial_max > self.at,
+                    deletes.c.delete_file_id >= next_file_id,
+                ),
             )
         ).all()
         if not rows:
@@ -287,17 +296,15 @@ def _deleted_rows(reader: duckdb.DuckDBPyConnection, row: Row[Any], at: int) -> 
     """
     deleted: dict[int, int] = {}
     if row.delete_file_id is not None:
-        snapshot = (
-            "_ducklake_internal_snapshot_id"
-            if row.delete_partial_max is not None
-            else str(row.delete_begin)
-        )
+        columns = reader.execute("SELECT name FROM parquet_schema(?)", [row.delete_path]).fetchall()
+        known = (SNAPSHOT_ID,) in columns
+        snapshot = SNAPSHOT_ID if known else str(row.delete_begin)
         query = f"SELECT pos, {snapshot} AS s FROM read_parquet(?) WHERE s <= ?"
         deleted.update(reader.execute(query, [row.delete_path, at]).fetchall())
     if row.partial_max is not None and row.partial_max > at:
         query = (
             "SELECT file_row_number FROM read_parquet(?, file_row_number = true) "
-            "WHERE _ducklake_internal_snapshot_id > ?"
+            f"WHERE {SNAPSHOT_ID} > ?"
         )
         for (position,) in reader.execute(query, [row.path, at]).fetchall():
             deleted.setdefault(position, at)

@@ -36,6 +36,8 @@ class LocalLake:
 
     def __init__(self, metabase: Metabase) -> None:
         self._metabase = metabase
+        #: Places whose fence was seen; that it still holds shows in the head at every commit.
+        self._writable: set[str] = set()
 
     def close(self) -> None:
         """Closes every connection."""
@@ -154,6 +156,10 @@ class LocalLake:
     ) -> Committed:
         """Makes all of a commit visible at once; raises a LakeError and leaves no trace."""
         store = self._metabase.store(info)
+        if info.place not in self._writable:
+            with self._reading(info) as (_, connection):
+                bootstrap.check_writable(connection, store)
+            self._writable.add(info.place)
         return commit.apply(store, change, retries, may_have_happened=may_have_happened)
 
     # ---- inside --------------------------------------------------------------------------------

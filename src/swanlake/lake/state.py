@@ -18,7 +18,7 @@ from swanlake.lake.conflicts import Happened
 from swanlake.lake.layout import folded
 from swanlake.lake.stats import TableColumnStats
 from swanlake.lake.store import LockedTransaction
-from swanlake.lake.tables import CatalogTables
+from swanlake.lake.tables import FORMAT_VERSION, CatalogTables
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,23 @@ def read_head(
     """The head, and everything that was committed after the base."""
     snapshot, changes, head = tables.snapshot, tables.snapshot_changes, tables.head
     newest = select(func.max(snapshot.c.snapshot_id)).scalar_subquery()
+    metadata = tables.metadata
+    version = (
+        select(func.max(metadata.c.value))
+        .where(metadata.c.key == "version", metadata.c.scope.is_(None))
+        .scalar_subquery()
+    )
     wanted = snapshot.c.snapshot_id == newest
     if base is not None:
         # The newest in any case: a base may be newer than a catalog restored from a backup.
         wanted |= snapshot.c.snapshot_id >= base
     rows = transaction.read(
-        select(snapshot, changes.c.changes_made, head.c.snapshot_id.label("fenced"))
+        select(
+            snapshot,
+            changes.c.changes_made,
+            head.c.snapshot_id.label("fenced"),
+            version.label("version"),
+        )
         .join(changes, changes.c.snapshot_id == snapshot.c.snapshot_id, isouter=True)
         .join(head, true(), isouter=True)
         .where(wanted)
@@ -90,6 +101,11 @@ def read_head(
 
 
 def _check_fence(catalog: str, newest: Row[Any]) -> None:
+    if newest.version != FORMAT_VERSION:
+        raise CatalogNotWritable(
+            f"The catalog {catalog} has the format {newest.version!r}; this version of SwanLake "
+            f"writes {FORMAT_VERSION!r} and leaves others alone."
+        )
     if newest.fenced == newest.snapshot_id:
         return
     if newest.fenced is None:
