@@ -185,6 +185,10 @@ def _read_state(store: CatalogStore, commit: Commit, transaction: LockedTransact
     if base is not None:
         _check_files(store, commit, transaction, mine, theirs, head.snapshot_id)
     data_files, delete_files = state.read_files(transaction, tables, sorted(file_ids(commit)))
+    inlined_deletes: set[int] = set()
+    for touch in mine:
+        if touch.act is conflicts.Act.MERGE:
+            inlined_deletes |= state.read_inlined_deletes(transaction, tables, touch.table_id)
     live = state.read_tables(transaction, tables, sorted({touch.table_id for touch in mine}))
     return State(head, schemas, objects, macros, live, data_files, delete_files)
 

@@ -19,6 +19,7 @@ from sqlalchemy import Connection, delete, select, union_all
 
 from swanlake.errors import CatalogUnreachable, LakeError
 from swanlake.lake.metabase import CatalogInfo, Metabase
+from swanlake.lake.planning import COMMIT_ENTRY
 from swanlake.lake.reading import directories, property_of
 from swanlake.lake.store import CatalogStore, one_line
 from swanlake.lake.tables import CatalogTables
@@ -57,7 +58,7 @@ def collect(metabase: Metabase, *, age: timedelta = DEFAULT_AGE, dry_run: bool) 
                 _delete_file(garbage.path)
             paths = [garbage.path for garbage in found]
             for info in living:
-                _forget(metabase.store(info), paths)
+                _forget(metabase.store(info), paths, datetime.now(UTC) - age)
     return found
 
 
@@ -171,8 +172,11 @@ def _listed(
             yield Garbage(row.path, Reason.DEFERRED, catalog)
 
 
-def _forget(store: CatalogStore, paths: Iterable[str]) -> None:
-    """Takes files that are deleted off the lists of a catalog."""
+def _forget(store: CatalogStore, paths: Iterable[str], before: datetime) -> None:
+    """Takes files that are deleted off the lists of a catalog, and old commits off its ledger.
+
+    A commit asks for its own id within seconds; what it was for is another matter, and stays.
+    """
     gone = set(paths)
     tables = store.tables
     with store.connect() as connection:
@@ -184,6 +188,9 @@ def _forget(store: CatalogStore, paths: Iterable[str]) -> None:
             if (data_path + row.path if row.path_is_relative else row.path) in gone
         ]
         listed = set(connection.execute(select(deferred.c.path)).scalars()) & gone
+        ledger = tables.swanlake_ledger
+        old = (ledger.c.committed_at < before) & ledger.c.entry.startswith(COMMIT_ENTRY)
+        connection.execute(delete(ledger).where(old))
         if ids:
             connection.execute(delete(scheduled).where(scheduled.c.data_file_id.in_(ids)))
         if listed:

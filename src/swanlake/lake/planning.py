@@ -38,6 +38,8 @@ from swanlake.lake.tables import CatalogTables
 
 #: A name that may be a directory as it is; any other is replaced by the object's UUID.
 _PLAIN = re.compile(r"[A-Za-z0-9_-]+")
+#: How ledger entries begin that are a commit's own id.
+COMMIT_ENTRY = "commit:"
 _ORDER = {kind: position for position, kind in enumerate(ChangeType)}
 #: What ends together with a table, besides the row of the table itself.
 _PARTS_OF_A_TABLE = (
@@ -695,7 +697,7 @@ def ledger_entries(commit: Commit) -> Sequence[str]:
 
 def own_entry(commit: Commit) -> str:
     """The entry by which a commit finds out whether it happened."""
-    return f"commit:{commit.id}"
+    return f"{COMMIT_ENTRY}{commit.id}"
 
 
 def directory_name(name: str, uuid: Any) -> str:

@@ -272,17 +272,18 @@ def read_touched_files(
             ),
         )
     )
-    touched = {row.data_file_id for row in rows}
-    inlined = f"ducklake_inlined_delete_{table_id}"
-    if inspect_database(transaction.connection).has_table(inlined, schema=tables.schema_name):
-        touched |= read_inlined_deletes(transaction, tables.schema_name, inlined, base)
-    return touched
+    return {row.data_file_id for row in rows} | read_inlined_deletes(
+        transaction, tables, table_id, base
+    )
 
 
 def read_inlined_deletes(
-    transaction: LockedTransaction, schema: str | None, name: str, base: int
+    transaction: LockedTransaction, tables: CatalogTables, table_id: int, base: int = -1
 ) -> set[int]:
-    """The data files of which an inlined-delete table holds rows newer than the base."""
+    """The data files from which rows were deleted since the base by deletes that are inlined."""
+    name, schema = f"ducklake_inlined_delete_{table_id}", tables.schema_name
+    if not inspect_database(transaction.connection).has_table(name, schema=schema):
+        return set()
     inlined = lightweight_table(name, column("file_id"), column("begin_snapshot"), schema=schema)
     rows = transaction.read(
         select(inlined.c.file_id).distinct().where(inlined.c.begin_snapshot > base)
