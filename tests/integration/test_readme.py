@@ -25,24 +25,31 @@ def blocks(language: str) -> list[str]:
 
 def test_the_tour(start_server: Callable[..., ServerProcess]) -> None:
     server = start_server()
-    environment = {"SWANLAKE_URL": server.url}
+    environment = {"SWANLAKE_URL": server.url, "SWANLAKE_HOME": str(server.home)}
 
     def run(*command: str) -> str:
         done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    (shell,) = [block for block in blocks("sh") if "swanlake ping" in block]
-    output = [
-        run(sys.executable, "-m", "swanlake", *shlex.split(line)[1:])
-        for line in shell.splitlines()
-        if line.startswith(".venv/bin/swanlake")
-    ]
+    def run_block(with_words: str) -> list[str]:
+        (shell,) = [block for block in blocks("sh") if with_words in block]
+        return [
+            run(sys.executable, "-m", "swanlake", *shlex.split(line)[1:])
+            for line in shell.splitlines()
+            if line.startswith(".venv/bin/swanlake")
+        ]
+
+    output = run_block("swanlake ping")
     assert "accepting" in output[0]
     assert "Bern" in output[-1]
     first, second = (block.replace(DEFAULT_URL, server.url) for block in blocks("python"))
     assert run(sys.executable, "-c", first).startswith("2 rows written")
     run(sys.executable, "-c", "import adbc_driver_flightsql.dbapi as adbc\n" + second)
+
+    output = run_block("swanlake_fork_catalog")
+    assert "miles" in output[2]
+    assert "trial" in output[3]
 
     (sql,) = [block for block in blocks("sql") if "ATTACH" in block]
     stock = duckdb.connect()
