@@ -117,23 +117,22 @@ def _attempt(
 ) -> Committed:
     asked = time.monotonic()
     committing = False
+    ahead = state.questions(store, commit.base, _touched_tables(commit))
     try:
-        with store.locked(deadline) as transaction:
+        with store.locked(deadline, ahead) as transaction:
             earlier = None
             if commit.ledger or may_have_happened:
                 earlier = _look_up(store, transaction, commit)
             if earlier is not None:
                 return replace(earlier, attempts=attempt)
             found = _read_state(store, commit, transaction)
-            [row] = transaction.read(store.allocate_snapshot_id())
-            snapshot_id: int = row[0]
-            now = store.now(found.head.snapshot_time)
-            writes = plan(commit, found, store.tables, snapshot_id, now)
+            earliest = store.earliest(found.head.snapshot_time)
+            writes = plan(commit, found, store.tables, store.now, earliest)
             store.reached("planned")
             committing = True
             transaction.commit(writes)
             return Committed(
-                snapshot_id,
+                found.head.next_snapshot_id,
                 attempts=attempt,
                 lock_held_seconds=time.monotonic() - transaction.locked_at,
                 waited_seconds=transaction.locked_at - asked,
@@ -169,7 +168,7 @@ def _look_up(
 def _read_state(store: CatalogStore, commit: Commit, transaction: LockedTransaction) -> State:
     """What the catalog holds now; raises CommitConflict if the commit does not fit onto it."""
     tables, base = store.tables, commit.base
-    head, theirs = state.read_head(transaction, tables, store.name, base)
+    head, theirs = state.read_head(transaction, store, base)
     mine = touches(commit)
     if base is not None:
         conflicts.check_tables(mine, theirs, base)
@@ -189,8 +188,8 @@ def _read_state(store: CatalogStore, commit: Commit, transaction: LockedTransact
     for touch in mine:
         if touch.act is conflicts.Act.MERGE:
             inlined_deletes |= state.read_inlined_deletes(transaction, tables, touch.table_id)
-    live = state.read_tables(transaction, tables, sorted({touch.table_id for touch in mine}))
-    return State(head, schemas, objects, macros, live, data_files, delete_files)
+    live = state.read_tables(transaction, tables, _touched_tables(commit))
+    return State(head, schemas, objects, macros, live, data_files, delete_files, inlined_deletes)
 
 
 def _check_names(
@@ -238,6 +237,10 @@ def _check_files(
                 transaction, store.tables, touch.table_id, commit.base
             )
             conflicts.check_files(touch, file_ids(commit), touched, commit.base, head)
+
+
+def _touched_tables(commit: Commit) -> list[int]:
+    return sorted({touch.table_id for touch in touches(commit)})
 
 
 def _not_a_catalog(store: CatalogStore, error: Exception) -> LakeError:

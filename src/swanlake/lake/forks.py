@@ -18,6 +18,7 @@ from sqlalchemy import (
     Row,
     bindparam,
     case,
+    exists,
     insert,
     null,
     or_,
@@ -55,7 +56,6 @@ _DETAILS = {
     "file_column_stats": ("data_file_id", "data_file"),
     "file_variant_stats": ("data_file_id", "data_file"),
     "file_partition_value": ("data_file_id", "data_file"),
-    "table_column_stats": ("table_id", "table"),
     "table_stats": ("table_id", "table"),
     "partition_column": ("partition_id", "partition_info"),
     "sort_expression": ("sort_id", "sort_info"),
@@ -85,6 +85,7 @@ class Copy:
         for name, (column, owner) in _DETAILS.items():
             owners = getattr(self.target, owner)
             self._copy(name, lambda t, c=column, o=owners: t.c[c].in_(select(o.c[c])))
+        self._copy("table_column_stats", self._has_fitting_stats)
         self._copy("name_mapping", lambda table: true())
         self._copy("schema_versions", lambda table: table.c.begin_snapshot <= self.at)
         # Work whose rows the fork begins with is not to be done in it again.
@@ -130,6 +131,16 @@ class Copy:
     def _ended(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
         """What ended after the fork has not ended in it."""
         return case((column <= self.at, column), else_=null())
+
+    def _has_fitting_stats(self, stats: SqlTable) -> ColumnElement[bool]:
+        """A column that was changed after the fork may have bounds beyond its type in the fork."""
+        column = self.source.column
+        changed = exists().where(
+            column.c.table_id == stats.c.table_id,
+            column.c.column_id == stats.c.column_id,
+            column.c.begin_snapshot > self.at,
+        )
+        return stats.c.table_id.in_(select(self.target.table.c.table_id)) & ~changed
 
     def _copy_metadata(self) -> None:
         self._copy("metadata", lambda table: true())

@@ -7,6 +7,7 @@ what tells them from those that never will be.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ import pyarrow as pa
 from pyarrow import fs
 from sqlalchemy import Connection, delete, select, union_all
 
-from swanlake.errors import CatalogUnreachable, LakeError
+from swanlake.errors import CatalogUnreachable, Code, LakeError
 from swanlake.lake.metabase import CatalogInfo, Metabase
 from swanlake.lake.planning import COMMIT_ENTRY
 from swanlake.lake.reading import directories, property_of
@@ -26,6 +27,7 @@ from swanlake.lake.tables import CatalogTables
 
 #: How long a file may wait for its commit before it counts as left behind.
 DEFAULT_AGE = timedelta(days=2)
+_LOCK_SECONDS = 60.0
 
 
 class Reason(Enum):
@@ -58,7 +60,7 @@ def collect(metabase: Metabase, *, age: timedelta = DEFAULT_AGE, dry_run: bool) 
                 _delete_file(garbage.path)
             paths = [garbage.path for garbage in found]
             for info in living:
-                _forget(metabase.store(info), paths, datetime.now(UTC) - age)
+                _forget(metabase.store(info), paths, datetime.now(UTC) - max(age, DEFAULT_AGE))
     return found
 
 
@@ -135,6 +137,7 @@ def referenced(connection: Connection, tables: CatalogTables) -> Iterator[str]:
                 f"The file {row.path} belongs to table {row.table_id}, which the catalog does not "
                 "know: its metadata is damaged.",
                 identifier="CATALOG_UNREADABLE",
+                code=Code.INTERNAL,
             )
         yield prefixes[row.table_id] + row.path if row.path_is_relative else row.path
 
@@ -175,11 +178,14 @@ def _listed(
 def _forget(store: CatalogStore, paths: Iterable[str], before: datetime) -> None:
     """Takes files that are deleted off the lists of a catalog, and old commits off its ledger.
 
-    A commit asks for its own id within seconds; what it was for is another matter, and stays.
+    A commit asks for its own id within seconds, or when someone repeats it by hand, so it is kept
+    for days whatever the age of the files; what it was for is another matter, and stays.
     """
     gone = set(paths)
     tables = store.tables
-    with store.connect() as connection:
+    # Under the lock: SQLite refuses to write what was read before somebody else's commit.
+    with store.locked(time.monotonic() + _LOCK_SECONDS) as transaction:
+        connection = transaction.connection
         data_path = property_of(connection, tables, "data_path") or ""
         scheduled, deferred = tables.files_scheduled_for_deletion, tables.swanlake_deferred_file
         ids = [

@@ -148,6 +148,8 @@ class Metabase(ABC):
             candidate
             for candidate in chain([name], (f"{name}_{number}" for number in count(1)))
             if candidate not in used
+            # What a creation that was cut short left in such a place cannot be adopted by its name.
+            and (candidate == name or not self.exists(candidate))
         )
         if self.exists(place):
             raise AlreadyExists(

@@ -10,10 +10,19 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, bindparam, delete, insert, update
-from sqlalchemy import Insert as Insertion
+from sqlalchemy import (
+    ColumnElement,
+    DateTime,
+    Executable,
+    Row,
+    bindparam,
+    delete,
+    insert,
+    update,
+)
 from sqlalchemy import Table as SqlTable
 
 from swanlake.errors import AlreadyExists, CommitConflict, InvalidRequest, NotFound
@@ -67,6 +76,8 @@ class State:
     data_files: dict[int, Row[Any]] = field(default_factory=dict)
     #: Live delete files of those data files: data file id to delete file id.
     delete_files: dict[int, int] = field(default_factory=dict)
+    #: Data files of merged tables with deletes that are kept in the metadata itself.
+    inlined_deletes: set[int] = field(default_factory=set)
 
 
 def touches(commit: Commit) -> list[Touch]:
@@ -136,11 +147,14 @@ def plan(
     commit: Commit,
     state: State,
     tables: CatalogTables,
-    snapshot_id: int,
     now: ColumnElement[datetime],
+    earliest: datetime,
 ) -> list[Write]:
-    """The statements of a commit, in the order in which the stock extension sends them."""
-    planner = _Planner(state, tables, snapshot_id, now)
+    """The statements of a commit, in the order in which the stock extension sends them.
+
+    ``now`` is the time of the commit for a statement that is given ``earliest``.
+    """
+    planner = _Planner(state, tables, now, earliest)
     for operation in commit.operations:
         planner.add(operation)
     return planner.finish(commit)
@@ -151,13 +165,14 @@ class _Planner:
         self,
         state: State,
         tables: CatalogTables,
-        snapshot_id: int,
         now: ColumnElement[datetime],
+        earliest: datetime,
     ) -> None:
         self._state = state
         self._t = tables
-        self._snapshot = snapshot_id
+        self._snapshot = state.head.next_snapshot_id
         self._now = now
+        self._earliest = earliest
         self._next_catalog_id = state.head.next_catalog_id
         self._next_file_id = state.head.next_file_id
         self._schema_version = state.head.schema_version
@@ -192,45 +207,37 @@ class _Planner:
         if changes and not schema_changed and self._next_file_id == self._state.head.next_file_id:
             # Clients keep table statistics by next_file_id: data that changed must change it.
             self._next_file_id += 1
-        snapshot = Write(
-            insert(self._t.snapshot).values(
-                snapshot_id=self._snapshot,
-                snapshot_time=self._now,
-                schema_version=self._schema_version,
-                next_catalog_id=self._next_catalog_id,
-                next_file_id=self._next_file_id,
-            )
-        )
-        ledger = insert(self._t.swanlake_ledger).values(
-            entry=bindparam("entry"), snapshot_id=self._snapshot, committed_at=self._now
-        )
+        snapshot = {
+            "snapshot_id": self._snapshot,
+            "schema_version": self._schema_version,
+            "next_catalog_id": self._next_catalog_id,
+            "next_file_id": self._next_file_id,
+        }
+        changed = {
+            "snapshot_id": self._snapshot,
+            # The stock extension joins these by commas and fails on an empty one.
+            "changes_made": format_changes(changes) or None,
+            "author": commit.author,
+            "commit_message": commit.message,
+            "commit_extra_info": commit.extra_info,
+        }
+        ledger = [
+            {"entry": entry, "snapshot_id": self._snapshot} for entry in ledger_entries(commit)
+        ]
         return [
-            snapshot,
+            self._write(self._t.snapshot, [snapshot]),
             *self._ends,
-            *(Write(self._insertion(table), rows) for table, rows in self._rows.items()),
-            Write(
-                insert(self._t.snapshot_changes),
-                [
-                    {
-                        "snapshot_id": self._snapshot,
-                        # The stock extension joins these by commas and fails on an empty one.
-                        "changes_made": format_changes(changes) or None,
-                        "author": commit.author,
-                        "commit_message": commit.message,
-                        "commit_extra_info": commit.extra_info,
-                    }
-                ],
-            ),
-            Write(ledger, [{"entry": entry} for entry in ledger_entries(commit)]),
+            *(self._write(table, rows) for table, rows in self._rows.items()),
+            self._write(self._t.snapshot_changes, [changed]),
+            self._write(self._t.swanlake_ledger, ledger),
         ]
 
-    def _insertion(self, table: SqlTable) -> Insertion:
-        """The statement for the rows of a table; what the database works out is not in them."""
-        statement = insert(table)
-        if table is self._t.files_scheduled_for_deletion:
-            given: dict[str, Any] = {column.name: bindparam(column.name) for column in table.c}
-            return statement.values(given | {"schedule_start": self._now})
-        return statement
+    def _write(self, table: SqlTable, rows: list[dict[str, Any]]) -> Write:
+        """New rows of a table, without the time of the commit: the database works that out."""
+        statement = _insertion(table, self._now)
+        if _has_time(table):
+            rows = [row | {"earliest": self._earliest} for row in rows]
+        return Write(statement, rows)
 
     # ---- schemas and tables --------------------------------------------------------------------
 
@@ -518,19 +525,16 @@ class _Planner:
             for column in live.columns.values():
                 self._add(self._t.table_column_stats, table_id=live.id, **_column_stats(column))
             return
-        stats, columns = self._t.table_stats, self._t.table_column_stats
-        self._ends.append(Write(update(stats).where(stats.c.table_id == live.id).values(totals)))
+        self._ends.append(
+            Write(_update(self._t.table_stats, "table_id"), [{"of_table_id": live.id, **totals}])
+        )
         merged = [
-            {"of_column": column.column_id, **_column_stats(column)}
+            {"of_table_id": live.id, "of_column_id": column.column_id, **_column_stats(column)}
             for column in live.columns.values()
         ]
         if merged:
-            changed = (
-                update(columns)
-                .where(columns.c.table_id == live.id, columns.c.column_id == bindparam("of_column"))
-                .values({name: bindparam(name) for name in merged[0] if name != "of_column"})
-            )
-            self._ends.append(Write(changed, merged))
+            statement = _update(self._t.table_column_stats, "table_id", "column_id")
+            self._ends.append(Write(statement, merged))
 
     def _delete(self, operation: Delete) -> None:
         if not operation.files and not operation.dropped:
@@ -573,7 +577,7 @@ class _Planner:
         table = self._live(operation.table)
         for file_id in operation.sources:
             source = self._live_file(operation.table, file_id)
-            if file_id in self._state.delete_files:
+            if file_id in self._state.delete_files or file_id in self._state.inlined_deletes:
                 raise CommitConflict(
                     f"Cannot merge files of the table {operation.table.full_name}: rows were "
                     f"deleted from data file {file_id}. Read the table again and repeat it."
@@ -688,6 +692,32 @@ class _Planner:
                 f"snapshot {self._state.head.snapshot_id}. Read the table again and repeat it."
             )
         return row
+
+
+# Statements are built once for a table: that takes longer than to execute them.
+
+
+@lru_cache(maxsize=8192)
+def _insertion(table: SqlTable, now: ColumnElement[datetime]) -> Executable:
+    if not _has_time(table):
+        return insert(table)
+    return insert(table).values(
+        {c.name: now if isinstance(c.type, DateTime) else bindparam(c.name) for c in table.c}
+    )
+
+
+@lru_cache(maxsize=1024)
+def _update(table: SqlTable, *keys: str) -> Executable:
+    """Sets all columns but the keys; those are given as ``of_`` and their name."""
+    which = [table.c[key] == bindparam(f"of_{key}") for key in keys]
+    new: dict[str, Any] = {
+        column.name: bindparam(column.name) for column in table.c if column.name not in keys
+    }
+    return update(table).where(*which).values(new)
+
+
+def _has_time(table: SqlTable) -> bool:
+    return any(isinstance(column.type, DateTime) for column in table.c)
 
 
 def ledger_entries(commit: Commit) -> Sequence[str]:

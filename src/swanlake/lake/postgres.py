@@ -5,30 +5,33 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 import psycopg
+from psycopg.rows import namedtuple_row
 from sqlalchemy import (
     ColumnElement,
     Connection,
     DateTime,
     Engine,
     Executable,
+    bindparam,
     create_engine,
     func,
     inspect,
-    literal,
     select,
     text,
     update,
 )
+from sqlalchemy.engine import Dialect
 from sqlalchemy.schema import CreateSchema, DropSchema
 
 from swanlake.errors import ConfigError
 from swanlake.lake import bootstrap, forks
 from swanlake.lake.metabase import CatalogInfo, Metabase
 from swanlake.lake.reading import newest_snapshot
-from swanlake.lake.store import CatalogStore, Trouble
+from swanlake.lake.store import CatalogStore, Question, Trouble
 from swanlake.lake.tables import registry_table, tables_in
 from swanlake.sql.quoting import identifier
 from swanlake.sql.quoting import literal as sql_literal
@@ -70,6 +73,32 @@ def postgres_engine(url: str) -> Engine:
     )
 
 
+def _as_sent(question: Question, connection: Connection) -> tuple[Any, Any]:
+    """A question in the driver's words."""
+    compiled = _compiled(question.statement, connection.dialect)
+    expanded = compiled.construct_expanded_state(dict(question.parameters))
+    return expanded.statement, expanded.parameters
+
+
+@lru_cache(maxsize=1024)
+def _compiled(statement: Any, dialect: Dialect) -> Any:
+    return statement.compile(dialect=dialect)
+
+
+def _sequence(schema: str) -> str:
+    return f"{identifier(schema)}.ducklake_snapshot_id_seq"
+
+
+@lru_cache(maxsize=256)
+def _next_snapshot_id(schema: str) -> ColumnElement[int]:
+    # A commit that was undone leaves the sequence ahead. Ids without gaps let a commit see that a
+    # snapshot it must be checked against has been expired.
+    snapshot_id = tables_in(schema).snapshot.c.snapshot_id
+    newest = select(func.max(snapshot_id)).correlate(None).scalar_subquery()
+    aligned = select(func.setval(_sequence(schema), newest).label("newest")).cte("aligned")
+    return select(func.nextval(_sequence(schema))).select_from(aligned).scalar_subquery()
+
+
 class PostgresStore(CatalogStore):
     """The metadata of one catalog, in a schema of its own."""
 
@@ -78,35 +107,47 @@ class PostgresStore(CatalogStore):
     def __init__(self, name: str, schema: str, engine: Engine) -> None:
         super().__init__(name, tables_in(schema), engine)
         self.schema = schema
-        self._sequence = f"{identifier(schema)}.ducklake_snapshot_id_seq"
+        self._sequence = _sequence(schema)
 
-    def lock(self, connection: Connection, timeout: float) -> None:
+    def lock(
+        self, connection: Connection, timeout: float, ahead: Sequence[Question]
+    ) -> Sequence[tuple[Question, Sequence[Any]]]:
         # As a statement of its own: one that also read would read the state from before the wait.
-        with self.batch(connection):
-            connection.exec_driver_sql(f"SET LOCAL lock_timeout = {int(timeout * 1000)}")
-            connection.exec_driver_sql(
-                f"SET LOCAL idle_in_transaction_session_timeout = {_IDLE_SECONDS * 1000}"
-            )
-            connection.execute(lock_schema(self.schema))
+        settings = {
+            "patience": f"{int(timeout * 1000)}ms",
+            "idle": f"{_IDLE_SECONDS}s",
+            "schema": f'"{self.schema}"',
+        }
+        # One round trip with the BEGIN and the questions. The server begins with a question when it
+        # has the lock, and each sees what is committed by then.
+        with self.batch(connection) as driver:
+            connection.execute(_LOCK_PATIENTLY, settings)
+            # SQLAlchemy would take a query whose answer is not there yet for one without an answer.
+            cursors = [
+                driver.cursor(row_factory=namedtuple_row).execute(*_as_sent(question, connection))
+                for question in ahead
+            ]
+        return [
+            (question, cursor.fetchall()) for question, cursor in zip(ahead, cursors, strict=True)
+        ]
 
     @contextmanager
-    def batch(self, connection: Connection) -> Iterator[None]:
+    def batch(self, connection: Connection) -> Iterator[psycopg.Connection[Any]]:
         driver = connection.connection.driver_connection
         assert isinstance(driver, psycopg.Connection)
         with driver.pipeline():
-            yield
+            yield driver
 
-    def allocate_snapshot_id(self) -> Executable:
-        # A commit that was undone leaves the sequence ahead. Ids without gaps let a commit see that
-        # a snapshot it must be checked against has been expired.
-        snapshot_id = self.tables.snapshot.c.snapshot_id
-        newest = select(func.max(snapshot_id)).scalar_subquery()
-        aligned = select(func.setval(self._sequence, newest).label("newest")).cte("aligned")
-        return select(func.nextval(self._sequence)).select_from(aligned)
+    @property
+    def next_snapshot_id(self) -> ColumnElement[int]:
+        return _next_snapshot_id(self.schema)
 
-    def now(self, not_before: datetime) -> ColumnElement[datetime]:
-        earliest = literal(not_before, DateTime(timezone=True))
-        return func.greatest(func.clock_timestamp(), earliest)
+    now = func.greatest(
+        func.clock_timestamp(), bindparam("earliest", type_=DateTime(timezone=True))
+    )
+
+    def earliest(self, head: datetime) -> datetime:
+        return head
 
     def trouble(self, error: Exception) -> Trouble:
         cause = getattr(error, "orig", None) or error
@@ -280,6 +321,13 @@ class PostgresMetabase(Metabase):
 
 def _schema(place: str) -> str:
     return f"lake_{place}"
+
+
+_LOCK_PATIENTLY = select(
+    func.set_config("lock_timeout", bindparam("patience"), True),
+    func.set_config("idle_in_transaction_session_timeout", bindparam("idle"), True),
+    func.pg_advisory_xact_lock(func.hashtext(bindparam("schema")), _LOCK_CLASS),
+)
 
 
 def lock_schema(schema: str) -> Executable:

@@ -10,7 +10,7 @@ from typing import Any, cast
 from sqlalchemy import ColumnElement, Connection, Row, func, select
 from sqlalchemy import Table as SqlTable
 
-from swanlake.errors import LakeError, NotFound
+from swanlake.errors import Code, LakeError, NotFound
 from swanlake.lake.layout import (
     Column,
     Default,
@@ -43,6 +43,7 @@ def newest_snapshot(connection: Connection, tables: CatalogTables) -> int:
         raise LakeError(
             "The catalog has no snapshot at all: its metadata is damaged.",
             identifier="CATALOG_UNREADABLE",
+            code=Code.INTERNAL,
         )
     return int(newest)
 

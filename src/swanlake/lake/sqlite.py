@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import (
+    BigInteger,
     ColumnElement,
     Connection,
     Engine,
     Executable,
+    bindparam,
     create_engine,
     event,
-    literal,
+    literal_column,
     text,
 )
 from sqlalchemy.pool import QueuePool
@@ -27,7 +29,7 @@ from sqlalchemy.pool import QueuePool
 from swanlake.lake import bootstrap, forks
 from swanlake.lake.metabase import CatalogInfo, Metabase
 from swanlake.lake.reading import newest_snapshot
-from swanlake.lake.store import CatalogStore, Trouble
+from swanlake.lake.store import CatalogStore, Question, Trouble
 from swanlake.lake.tables import registry_table, tables_in
 
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
@@ -35,6 +37,10 @@ _LOCK_SECONDS = 60.0
 #: The name under which a fork in the making sees its parent.
 _PARENT = "parent"
 _TRIGGERS = ("ducklake_fence", "swanlake_defer")
+#: The fence takes the value up when the snapshot is written; until then the lock protects it.
+_NEXT_SNAPSHOT_ID = literal_column(
+    "(SELECT last_value + 1 FROM ducklake_snapshot_id_seq)", BigInteger
+)
 
 
 def sqlite_engine(path: Path, *, create: bool = False) -> Engine:
@@ -72,21 +78,23 @@ class SqliteStore(CatalogStore):
     def __init__(self, name: str, engine: Engine) -> None:
         super().__init__(name, tables_in(None), engine)
 
-    def lock(self, connection: Connection, timeout: float) -> None:
+    def lock(
+        self, connection: Connection, timeout: float, ahead: Sequence[Question]
+    ) -> Sequence[tuple[Question, Sequence[Any]]]:
         driver: Any = connection.connection.driver_connection
         driver.execute(f"PRAGMA busy_timeout = {int(timeout * 1000)}")
         connection.execution_options(swanlake_begin="IMMEDIATE")
         connection.begin()
+        return ()
 
-    def allocate_snapshot_id(self) -> Executable:
-        return text(
-            "UPDATE ducklake_snapshot_id_seq SET last_value = last_value + 1 RETURNING last_value"
-        )
+    @property
+    def next_snapshot_id(self) -> ColumnElement[int]:
+        return _NEXT_SNAPSHOT_ID
 
-    def now(self, not_before: datetime) -> ColumnElement[datetime]:
-        return literal(
-            max(datetime.now(UTC), not_before), self.tables.snapshot.c.snapshot_time.type
-        )
+    now = bindparam("earliest", type_=tables_in(None).snapshot.c.snapshot_time.type)
+
+    def earliest(self, head: datetime) -> datetime:
+        return max(datetime.now(UTC), head)
 
     def trouble(self, error: Exception) -> Trouble:
         cause = getattr(error, "orig", None) or error

@@ -5,9 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, column, func, literal_column, select, true, union_all
+from sqlalchemy import (
+    ColumnElement,
+    Executable,
+    Row,
+    bindparam,
+    column,
+    func,
+    literal_column,
+    select,
+    true,
+    union_all,
+)
 from sqlalchemy import Table as SqlTable
 from sqlalchemy import inspect as inspect_database
 from sqlalchemy import table as lightweight_table
@@ -17,14 +29,15 @@ from swanlake.lake.changes import parse_changes
 from swanlake.lake.conflicts import Happened
 from swanlake.lake.layout import folded
 from swanlake.lake.stats import TableColumnStats
-from swanlake.lake.store import LockedTransaction
+from swanlake.lake.store import CatalogStore, LockedTransaction, Question
 from swanlake.lake.tables import FORMAT_VERSION, CatalogTables
 
 
 @dataclass(frozen=True)
 class Head:
-    """The newest snapshot."""
+    """The newest snapshot, and the id that was allocated for the one after it."""
 
+    next_snapshot_id: int
     snapshot_id: int
     snapshot_time: datetime
     schema_version: int
@@ -47,10 +60,25 @@ class LiveTable:
     columns: dict[int, TableColumnStats] = field(default_factory=dict)
 
 
-def read_head(
-    transaction: LockedTransaction, tables: CatalogTables, catalog: str, base: int | None
-) -> tuple[Head, list[Happened]]:
-    """The head, and everything that was committed after the base."""
+def questions(store: CatalogStore, base: int | None, table_ids: Sequence[int]) -> list[Question]:
+    """What a commit will ask in any case."""
+    asked = [_about_head(store, base)]
+    return [*asked, _about_tables(store.tables, table_ids)] if table_ids else asked
+
+
+def _about_head(store: CatalogStore, base: int | None) -> Question:
+    statement = _head_statement(store.tables, store.next_snapshot_id, based=base is not None)
+    return Question(statement, {} if base is None else {"base": base})
+
+
+def _about_tables(tables: CatalogTables, ids: Sequence[int]) -> Question:
+    return Question(_tables_statement(tables), {"ids": list(ids)})
+
+
+@lru_cache(maxsize=512)
+def _head_statement(
+    tables: CatalogTables, next_snapshot_id: ColumnElement[int], *, based: bool
+) -> Executable:
     snapshot, changes, head = tables.snapshot, tables.snapshot_changes, tables.head
     newest = select(func.max(snapshot.c.snapshot_id)).scalar_subquery()
     metadata = tables.metadata
@@ -60,21 +88,30 @@ def read_head(
         .scalar_subquery()
     )
     wanted = snapshot.c.snapshot_id == newest
-    if base is not None:
+    if based:
         # The newest in any case: a base may be newer than a catalog restored from a backup.
-        wanted |= snapshot.c.snapshot_id >= base
-    rows = transaction.read(
+        wanted |= snapshot.c.snapshot_id >= bindparam("base")
+    return (
         select(
             snapshot,
             changes.c.changes_made,
             head.c.snapshot_id.label("fenced"),
             version.label("version"),
+            next_snapshot_id.label("next_snapshot_id"),
         )
         .join(changes, changes.c.snapshot_id == snapshot.c.snapshot_id, isouter=True)
         .join(head, true(), isouter=True)
         .where(wanted)
         .order_by(snapshot.c.snapshot_id)
     )
+
+
+def read_head(
+    transaction: LockedTransaction, store: CatalogStore, base: int | None
+) -> tuple[Head, list[Happened]]:
+    """The head, and everything that was committed after the base."""
+    catalog = store.name
+    rows = transaction.ask(_about_head(store, base))
     if not rows:
         raise CatalogNotWritable(
             f"The catalog {catalog} has no snapshot at all: its metadata is damaged."
@@ -82,6 +119,7 @@ def read_head(
     last = rows[-1]
     _check_fence(catalog, last)
     newest_head = Head(
+        last.next_snapshot_id,
         last.snapshot_id,
         last.snapshot_time,
         last.schema_version,
@@ -140,15 +178,11 @@ def _check_history(catalog: str, rows: Sequence[Row[Any]], base: int) -> None:
         )
 
 
-def read_tables(
-    transaction: LockedTransaction, tables: CatalogTables, ids: Sequence[int]
-) -> dict[int, LiveTable]:
-    """The tables with these ids that are live, with their statistics."""
-    if not ids:
-        return {}
+@lru_cache(maxsize=256)
+def _tables_statement(tables: CatalogTables) -> Executable:
     table, schema = tables.table, tables.schema
     stats, columns = tables.table_stats, tables.table_column_stats
-    rows = transaction.read(
+    return (
         select(
             table.c.table_id,
             table.c.path,
@@ -163,8 +197,18 @@ def read_tables(
         .join(schema, schema.c.schema_id == table.c.schema_id)
         .join(stats, stats.c.table_id == table.c.table_id, isouter=True)
         .join(columns, columns.c.table_id == table.c.table_id, isouter=True)
-        .where(table.c.table_id.in_(ids), table.c.end_snapshot.is_(None))
+        .where(table.c.table_id.in_(bindparam("ids", expanding=True)))
+        .where(table.c.end_snapshot.is_(None))
     )
+
+
+def read_tables(
+    transaction: LockedTransaction, tables: CatalogTables, ids: Sequence[int]
+) -> dict[int, LiveTable]:
+    """The tables with these ids that are live, with their statistics."""
+    if not ids:
+        return {}
+    rows = transaction.ask(_about_tables(tables, ids))
     found: dict[int, LiveTable] = {}
     for row in rows:
         live = found.get(row.table_id)

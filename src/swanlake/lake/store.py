@@ -45,13 +45,34 @@ class Write:
     rows: Sequence[Mapping[str, Any]] | None = None
 
 
+@dataclass(frozen=True)
+class Question:
+    """A query that a commit will ask under the lock."""
+
+    statement: Executable
+    parameters: Mapping[str, Any]
+
+
 class LockedTransaction:
     """A transaction that holds the catalog's commit lock. What is not committed is undone."""
 
-    def __init__(self, store: CatalogStore, connection: Connection) -> None:
+    def __init__(
+        self,
+        store: CatalogStore,
+        connection: Connection,
+        answers: Sequence[tuple[Question, Sequence[Any]]] = (),
+    ) -> None:
         self._store = store
+        self._answers = [(asked.statement, asked.parameters, rows) for asked, rows in answers]
         self.connection = connection
         self.locked_at = time.monotonic()
+
+    def ask(self, question: Question) -> Sequence[Row[Any]]:
+        """The answer to a question; it may have come together with the lock."""
+        for statement, parameters, rows in self._answers:
+            if statement is question.statement and parameters == question.parameters:
+                return rows
+        return self.connection.execute(question.statement, question.parameters).all()
 
     def read(self, statement: Executable) -> Sequence[Row[Any]]:
         """All rows of a query, as of now: nobody else can commit meanwhile."""
@@ -87,34 +108,53 @@ class CatalogStore(ABC):
             yield connection
 
     @contextmanager
-    def locked(self, deadline: float) -> Iterator[LockedTransaction]:
-        """The commit lock, for the block; ``deadline`` is on the monotonic clock."""
+    def locked(
+        self, deadline: float, ahead: Sequence[Question] = ()
+    ) -> Iterator[LockedTransaction]:
+        """The commit lock, for the block; ``deadline`` is on the monotonic clock.
+
+        What is known to be asked under the lock can be asked ahead, to spare round trips.
+        """
         with self.engine.connect() as connection:
             try:
-                self.lock(connection, max(0.001, deadline - time.monotonic()))
+                patience = max(0.001, deadline - time.monotonic())
+                answers = self.lock(connection, patience, ahead)
+                transaction = LockedTransaction(self, connection, answers)
                 self.reached("locked")
-                yield LockedTransaction(self, connection)
+                yield transaction
             except self.errors as error:
                 # The driver's connection may be in a state that SQLAlchemy does not know of.
                 connection.invalidate(error)
                 raise
 
     @abstractmethod
-    def lock(self, connection: Connection, timeout: float) -> None:
-        """Begins a transaction and takes the commit lock as its first act."""
+    def lock(
+        self, connection: Connection, timeout: float, ahead: Sequence[Question]
+    ) -> Sequence[tuple[Question, Sequence[Any]]]:
+        """Begins a transaction, takes the commit lock as its first act, and then asks.
+
+        Questions that it does not answer are asked later, one by one.
+        """
 
     @contextmanager
-    def batch(self, connection: Connection) -> Iterator[None]:
+    def batch(self, connection: Connection) -> Iterator[Any]:
         """Statements of the block need not wait for one another's answers."""
         yield
 
+    @property
     @abstractmethod
-    def allocate_snapshot_id(self) -> Executable:
-        """The query that gives the next snapshot id; only to be asked under the lock."""
+    def next_snapshot_id(self) -> ColumnElement[int]:
+        """What allocates the next snapshot id; only to be asked under the lock.
+
+        It is always the same object, as statements are built once and kept.
+        """
+
+    #: The time of a snapshot, in a statement that is given ``earliest``.
+    now: ColumnElement[datetime]
 
     @abstractmethod
-    def now(self, not_before: datetime) -> ColumnElement[datetime]:
-        """The time of a snapshot, never earlier than that of the one before it."""
+    def earliest(self, head: datetime) -> datetime:
+        """What to give ``now``, so that it is not earlier than the snapshot before."""
 
     @abstractmethod
     def trouble(self, error: Exception) -> Trouble:

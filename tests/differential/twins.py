@@ -1,0 +1,264 @@
+"""Two catalogs in one metabase: one that we write, and its twin that the stock extension writes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow.parquet as pq
+
+from swanlake.engine.extensions import load_extensions
+from swanlake.lake.commit import Committed
+from swanlake.lake.datafile import write_delete_file
+from swanlake.lake.lake import Catalog, Lake
+from swanlake.lake.layout import Table
+from swanlake.lake.operations import Commit, Delete, FileDelete, Operation
+from swanlake.sql.quoting import identifier, literal
+
+#: A row of the catalog's own tables, by column, and all rows by table.
+Row = dict[str, Any]
+Tables = dict[str, list[Row]]
+
+#: Every table of a DuckLake 1.0 catalog.
+TABLES = tuple(
+    """
+    column column_mapping column_tag data_file delete_file file_column_stats file_partition_value
+    file_variant_stats files_scheduled_for_deletion inlined_data_tables macro macro_impl
+    macro_parameters metadata name_mapping partition_column partition_info schema schema_versions
+    snapshot snapshot_changes sort_expression sort_info table table_column_stats table_stats tag
+    view
+    """.split()
+)
+_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[47][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Something we write otherwise than the stock extension, on purpose."""
+
+    reason: str
+    #: Changes the tables of the stock extension's catalog to what ours hold.
+    expect: Callable[[Tables], None]
+
+
+class Side:
+    """A catalog attached in stock DuckDB: its tables, and the tables that describe them.
+
+    The latter are read through DuckDB too: a second copy of SQLite in this process would break the
+    locks of the first.
+    """
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, name: str, schema: str) -> None:
+        self.connection = connection
+        self.name = name
+        self._metadata = f"__ducklake_metadata_{name}.{schema}"
+
+    def __call__(self, sql: str) -> list[tuple[Any, ...]]:
+        """Runs statements in which ``lake`` is the catalog, and ``meta`` its own tables."""
+        sql = re.sub(r"\bmeta\.", f"{self._metadata}.ducklake_", sql)
+        return self.connection.execute(re.sub(r"\blake\b", self.name, sql)).fetchall()
+
+    def tables(self) -> Tables:
+        """All rows of all the catalog's own tables, without what is random in them."""
+        return {name: self._rows(name) for name in TABLES}
+
+    def shape(self) -> dict[str, list[tuple[Any, ...]]]:
+        """The columns of all the catalog's own tables: their names and types."""
+        return {
+            name: self(f"SELECT column_name, column_type FROM (DESCRIBE FROM meta.{name})")
+            for name in TABLES
+        }
+
+    def _rows(self, table: str) -> list[Row]:
+        found = self.connection.execute(f"FROM {self._metadata}.ducklake_{table}")
+        columns = [column[0] for column in found.description or ()]
+        return [
+            {
+                name: self._known(f"{table}.{name}", value)
+                for name, value in zip(columns, row, strict=True)
+            }
+            for row in found.fetchall()
+        ]
+
+    def _known(self, column: str, value: Any) -> Any:
+        """A value, with a word in place of what no two catalogs can have in common."""
+        if value is None:
+            return None
+        if column.endswith(("snapshot_time", "schedule_start")):
+            return "<time>"
+        if column in ("delete_file.file_size_bytes", "delete_file.footer_size"):
+            return "<size>"  # it holds the name of the data file, compressed
+        if column.endswith("_uuid"):
+            assert _UUID.fullmatch(str(value)), value
+            return "<uuid>"
+        if isinstance(value, str):
+            return _UUID.sub("<uuid>", value).replace(f"/{self.name}/", "/<lake>/")
+        return value
+
+
+class Twins:
+    """A catalog that we write and one that the stock extension writes, both empty at first."""
+
+    def __init__(self, lake: Lake, catalog: Catalog, ours: Side, stock: Side) -> None:
+        self.lake = lake
+        self.catalog = catalog
+        #: Our catalog as stock DuckDB sees it.
+        self.ours = ours
+        #: The twin.
+        self.stock = stock
+
+    @property
+    def connection(self) -> duckdb.DuckDBPyConnection:
+        return self.ours.connection
+
+    def both(self, *statements: str) -> None:
+        """Lets the stock extension do the same to both catalogs."""
+        for sql in statements:
+            self.ours(sql)
+            self.stock(sql)
+
+    def append(self, query: str, table: str, schema: str = "main") -> Committed:
+        """Inserts rows with our writer."""
+        return self.catalog.append(self.connection, query, schema, table)
+
+    def delete(self, where: str, table: str, schema: str = "main") -> Committed:
+        """Deletes rows with our writer."""
+        found = self.catalog.table(schema, table)
+        return self.commit(deletion(self.ours, found, where), base=found.snapshot_id)
+
+    def commit(self, *operations: Operation, base: int | None = None) -> Committed:
+        """Commits operations with our writer."""
+        return self.catalog.commit(Commit(operations, base=base))
+
+    def compare(self, *differences: Difference) -> None:
+        """Fails unless all rows of all tables of both catalogs are the same."""
+        expected = self.stock.tables()
+        for difference in differences:
+            difference.expect(expected)
+        found = self.ours.tables()
+        assert not (lines := list(_differing(found, expected))), "\n".join(lines)
+        self.check()
+
+    def check(self) -> None:
+        """Fails unless our catalog is sound and its files are as it says."""
+        assert self.catalog.check() == []
+        directories = (
+            "(SELECT value FROM meta.metadata WHERE key = 'data_path') || s.path || t.path"
+        )
+        for table in ("data_file", "delete_file"):
+            for path, size, footer in self.ours(
+                f"SELECT DISTINCT if(f.path_is_relative, {directories}, '') || f.path, "
+                f"f.file_size_bytes, f.footer_size FROM meta.{table} f "
+                "JOIN meta.table t USING (table_id) JOIN meta.schema s USING (schema_id)"
+            ):
+                content = Path(path).read_bytes()
+                assert len(content) == size
+                assert int.from_bytes(content[-8:-4], "little") == footer
+
+
+class TwinMaker:
+    """Makes twins in a metabase, all attached to one DuckDB."""
+
+    def __init__(self, metabase: str | Path, home: Path) -> None:
+        self.lake = Lake.open(metabase, home / "data")
+        if isinstance(metabase, Path):
+            metabase.mkdir()  # the first catalog in it may be one of the stock extension's
+        self._metabase = metabase
+        self._home = home
+        self._numbers = count(1)
+        self.connection = duckdb.connect(":memory:")
+        load_extensions(self.connection)
+
+    @property
+    def is_sqlite(self) -> bool:
+        return isinstance(self._metabase, Path)
+
+    def make(self) -> Twins:
+        """A new pair; their names, and so their paths, have the same length."""
+        ours, stock = self.new_name("swan"), self.new_name("duck")
+        catalog = self.lake.create_catalog(ours)
+        self.lake.location(catalog.info).attach(self.connection)
+        self.attach(stock)
+        return Twins(self.lake, catalog, self.side(ours), self.side(stock))
+
+    def new_name(self, kind: str) -> str:
+        """A name that no catalog has."""
+        return f"{kind}_{next(self._numbers):04}"
+
+    def attach(self, name: str, inlined_rows: int = 0) -> Side:
+        """Attaches a catalog with the stock extension, which makes it if it is not there."""
+        options = [
+            f"DATA_PATH {literal(str(self._home / 'data' / name))}",
+            f"DATA_INLINING_ROW_LIMIT {inlined_rows}",
+        ]
+        if isinstance(self._metabase, Path):
+            place = f"sqlite:{self._metabase / name}.sqlite"
+        else:
+            place = f"postgres:{self._metabase}"
+            options.append(f"METADATA_SCHEMA {literal('lake_' + name)}")
+        self.connection.execute(
+            f"ATTACH {literal('ducklake:' + place)} AS {identifier(name)} ({', '.join(options)})"
+        )
+        return self.side(name)
+
+    def side(self, name: str) -> Side:
+        """A catalog that is attached."""
+        return Side(self.connection, name, "main" if self.is_sqlite else f"lake_{name}")
+
+    def detach(self) -> None:
+        """Detaches every catalog."""
+        for (name,) in self.connection.execute(
+            "SELECT database_name FROM duckdb_databases() WHERE type = 'ducklake'"
+        ).fetchall():
+            self.connection.execute(f"DETACH {identifier(name)}")
+
+    def close(self) -> None:
+        self.connection.close()
+        self.lake.close()
+
+
+def deletion(side: Side, table: Table, where: str) -> Delete:
+    """What deletes rows of a table as it is now; files of which no row is left go whole."""
+    name = f"lake.{identifier(table.schema)}.{identifier(table.name)}"
+    chosen: dict[str, list[int]] = dict(
+        side(f"SELECT filename, list(file_row_number) FROM {name} WHERE {where} GROUP BY filename")
+    )
+    files = side(
+        "SELECT d.data_file_id, d.path, d.path_is_relative, d.record_count, x.delete_file_id, "
+        "x.path, x.path_is_relative FROM meta.data_file d LEFT JOIN meta.delete_file x "
+        "ON x.data_file_id = d.data_file_id AND x.end_snapshot IS NULL "
+        f"WHERE d.table_id = {table.id} AND d.end_snapshot IS NULL ORDER BY ALL"
+    )
+    deletes, dropped = [], []
+    for file_id, path, relative, rows, delete_id, delete_path, delete_relative in files:
+        path = table.directory + path if relative else path
+        if path not in chosen:
+            continue
+        positions = set(chosen.pop(path))
+        if delete_id is not None:
+            delete_path = table.directory + delete_path if delete_relative else delete_path
+            positions |= set(pq.read_table(delete_path, columns=["pos"])["pos"].to_pylist())
+        if len(positions) == rows:
+            dropped.append(file_id)
+            continue
+        written = write_delete_file(side.connection, table, path, sorted(positions))
+        deletes.append(FileDelete(file_id, written, delete_id))
+    assert not chosen, f"rows that are in no file: {chosen}"
+    return Delete(table, tuple(deletes), tuple(dropped))
+
+
+def _differing(ours: Tables, stock: Tables) -> Iterator[str]:
+    """One line for every row that only one side has."""
+    for name in TABLES:
+        left = [*stock[name]]
+        for row in ours[name]:
+            if row in left:
+                left.remove(row)
+            else:
+                yield f"ducklake_{name}, only ours:  {row}"
+        yield from (f"ducklake_{name}, only stock: {row}" for row in left)
