@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-import duckdb
 from sqlalchemy import Connection, func, insert, inspect, select, update
 
 from swanlake.errors import CatalogNotWritable
@@ -16,6 +15,8 @@ from swanlake.lake.tables import FORMAT_VERSION
 
 def create(connection: Connection, store: CatalogStore, data_path: str) -> None:
     """The tables and rows that the stock extension makes for a new catalog, and the fence."""
+    import duckdb  # its revision is all that is needed of it
+
     tables = store.tables
     tables.everything.create_all(connection, checkfirst=False)
     metadata = {

@@ -10,17 +10,16 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
 
 import duckdb
 import pyarrow as pa
-from pyarrow import fs
 
 from swanlake.errors import InvalidRequest, Unsupported
+from swanlake.lake.files import delete, is_url
 from swanlake.lake.layout import Column, DataFile, DeleteFile, Table
 from swanlake.lake.partitioning import Partition, folder_path, partitions
 from swanlake.lake.stats import file_column_stats
@@ -158,15 +157,8 @@ def remove_files(table: Table, files: Iterable[DataFile | DeleteFile]) -> None:
 
     Files at a URL are removed with the credentials of the environment, as pyarrow finds them.
     """
-    paths = [table.directory + file.path for file in files]
-    if not _is_url(table.directory):
-        for path in paths:
-            Path(path).unlink(missing_ok=True)
-        return
-    for path in paths:
-        filesystem, inside = fs.FileSystem.from_uri(path)
-        with suppress(FileNotFoundError):
-            filesystem.delete_file(inside)
+    for file in files:
+        delete(table.directory + file.path)
 
 
 class _Written(NamedTuple):
@@ -214,7 +206,7 @@ def _folder(table: Table) -> Iterator[str]:
 
     DuckDB leaves what it wrote behind when it fails, under names that it does not tell.
     """
-    if _is_url(table.directory):
+    if is_url(table.directory):
         yield table.directory
         return
     folder = f"{table.directory}.swanlake-{uuid4().hex}/"
@@ -300,7 +292,3 @@ def _check_width(
             f"have {width}.",
             identifier="COLUMN_COUNT",
         )
-
-
-def _is_url(directory: str) -> bool:
-    return "://" in directory

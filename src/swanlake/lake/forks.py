@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, cast
 
-import duckdb
 from sqlalchemy import (
     Column,
     ColumnElement,
@@ -18,7 +17,6 @@ from sqlalchemy import (
     Row,
     bindparam,
     case,
-    exists,
     insert,
     null,
     or_,
@@ -32,8 +30,6 @@ from sqlalchemy import inspect as inspect_database
 from sqlalchemy.sql.expression import false
 
 from swanlake.errors import NotFound
-from swanlake.lake.datafile import SNAPSHOT_ID, write_delete_file
-from swanlake.lake.layout import Table
 from swanlake.lake.reading import directories
 from swanlake.lake.tables import CatalogTables
 
@@ -85,7 +81,10 @@ class Copy:
         for name, (column, owner) in _DETAILS.items():
             owners = getattr(self.target, owner)
             self._copy(name, lambda t, c=column, o=owners: t.c[c].in_(select(o.c[c])))
-        self._copy("table_column_stats", self._has_fitting_stats)
+        if self.at == head.snapshot_id:
+            # Later ones say nothing of older rows: a rewrite narrows them, a wider type widens them.
+            owned = select(self.target.table.c.table_id)
+            self._copy("table_column_stats", lambda table: table.c.table_id.in_(owned))
         self._copy("name_mapping", lambda table: true())
         self._copy("schema_versions", lambda table: table.c.begin_snapshot <= self.at)
         # Work whose rows the fork begins with is not to be done in it again.
@@ -95,7 +94,11 @@ class Copy:
         self._make_paths_absolute()
         shared = self._shared_paths()
         share(self.connection, self.target, shared)
-        self._cut_partial_files()
+        for row in self._partial_files():
+            # Only here are files looked into; most forks are made without DuckDB.
+            from swanlake.lake.partial import Cut
+
+            Cut(self.connection, self.target, self.at, self.data_path).apply(row)
         return shared
 
     def _head(self) -> Row[Any]:
@@ -131,16 +134,6 @@ class Copy:
     def _ended(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
         """What ended after the fork has not ended in it."""
         return case((column <= self.at, column), else_=null())
-
-    def _has_fitting_stats(self, stats: SqlTable) -> ColumnElement[bool]:
-        """A column that was changed after the fork may have bounds beyond its type in the fork."""
-        column = self.source.column
-        changed = exists().where(
-            column.c.table_id == stats.c.table_id,
-            column.c.column_id == stats.c.column_id,
-            column.c.begin_snapshot > self.at,
-        )
-        return stats.c.table_id.in_(select(self.target.table.c.table_id)) & ~changed
 
     def _copy_metadata(self) -> None:
         self._copy("metadata", lambda table: true())
@@ -219,12 +212,8 @@ class Copy:
                 prefixes,
             )
 
-    def _shared_paths(self) -> list[str]:
-        paths = union(select(self.target.data_file.c.path), select(self.target.delete_file.c.path))
-        return list(self.connection.execute(paths).scalars().all())
-
-    def _cut_partial_files(self) -> None:
-        """Takes out of merged files what was inserted or deleted after the fork.
+    def _partial_files(self) -> list[Row[Any]]:
+        """Data files that hold rows, or have delete files, from after the fork.
 
         Their rows carry the snapshots they came with, and the fork will use those numbers again.
         """
@@ -259,67 +248,11 @@ class Copy:
                 ),
             )
         ).all()
-        if not rows:
-            return
-        with duckdb.connect(":memory:") as reader:
-            for row in rows:
-                self._cut(reader, cast("Row[Any]", row))
+        return [cast("Row[Any]", row) for row in rows]
 
-    def _cut(self, reader: duckdb.DuckDBPyConnection, row: Row[Any]) -> None:
-        deleted = _deleted_rows(reader, row, self.at)
-        deletes = self.target.delete_file
-        if row.delete_file_id is not None:
-            self.connection.execute(
-                deletes.delete().where(deletes.c.delete_file_id == row.delete_file_id)
-            )
-        if not deleted:
-            return
-        first, last = min(deleted.values()), max(deleted.values())
-        owner = Table(row.table_id, "", "", self.data_path, columns=())
-        written = write_delete_file(reader, owner, row.path, deleted.keys(), deleted.values())
-        snapshot = self.target.snapshot
-        here = snapshot.c.snapshot_id == self.at
-        file_id = self.connection.execute(select(snapshot.c.next_file_id).where(here)).scalar_one()
-        self.connection.execute(
-            update(snapshot).where(here).values(next_file_id=snapshot.c.next_file_id + 1)
-        )
-        self.connection.execute(
-            insert(deletes).values(
-                delete_file_id=file_id,
-                table_id=row.table_id,
-                begin_snapshot=first,
-                data_file_id=row.data_file_id,
-                path=self.data_path + written.path,
-                path_is_relative=False,
-                format="parquet",
-                delete_count=written.delete_count,
-                file_size_bytes=written.file_size_bytes,
-                footer_size=written.footer_size,
-                partial_max=last if last > first else None,
-            )
-        )
-
-
-def _deleted_rows(reader: duckdb.DuckDBPyConnection, row: Row[Any], at: int) -> dict[int, int]:
-    """What is not there in the fork: deleted before it, or inserted after it.
-
-    Positions in the file, and since which snapshot.
-    """
-    deleted: dict[int, int] = {}
-    if row.delete_file_id is not None:
-        columns = reader.execute("SELECT name FROM parquet_schema(?)", [row.delete_path]).fetchall()
-        known = (SNAPSHOT_ID,) in columns
-        snapshot = SNAPSHOT_ID if known else str(row.delete_begin)
-        query = f"SELECT pos, {snapshot} AS s FROM read_parquet(?) WHERE s <= ?"
-        deleted.update(reader.execute(query, [row.delete_path, at]).fetchall())
-    if row.partial_max is not None and row.partial_max > at:
-        query = (
-            "SELECT file_row_number FROM read_parquet(?, file_row_number = true) "
-            f"WHERE {SNAPSHOT_ID} > ?"
-        )
-        for (position,) in reader.execute(query, [row.path, at]).fetchall():
-            deleted.setdefault(position, at)
-    return dict(sorted(deleted.items()))
+    def _shared_paths(self) -> list[str]:
+        paths = union(select(self.target.data_file.c.path), select(self.target.delete_file.c.path))
+        return list(self.connection.execute(paths).scalars().all())
 
 
 def _as_it_is(column: Column[Any]) -> ColumnElement[Any]:

@@ -9,20 +9,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 
-import pyarrow as pa
-from pyarrow import fs
 from sqlalchemy import Connection, delete, select, union_all
 
-from swanlake.errors import CatalogUnreachable, Code, LakeError
+from swanlake.errors import Code, LakeError
+from swanlake.lake import files
 from swanlake.lake.metabase import CatalogInfo, Metabase
 from swanlake.lake.planning import COMMIT_ENTRY
 from swanlake.lake.reading import directories, property_of
-from swanlake.lake.store import CatalogStore, one_line
+from swanlake.lake.store import CatalogStore
 from swanlake.lake.tables import CatalogTables
 
 #: How long a file may wait for its commit before it counts as left behind.
@@ -57,7 +55,7 @@ def collect(metabase: Metabase, *, age: timedelta = DEFAULT_AGE, dry_run: bool) 
         found = _Catalogs(metabase, living, gone, datetime.now(UTC) - age).garbage()
         if not dry_run:
             for garbage in found:
-                _delete_file(garbage.path)
+                files.delete(garbage.path)
             paths = [garbage.path for garbage in found]
             for info in living:
                 _forget(metabase.store(info), paths, datetime.now(UTC) - max(age, DEFAULT_AGE))
@@ -118,7 +116,7 @@ class _Catalogs:
         Files that others keep there would look like its own.
         """
         if info.data_path == self._metabase.data_path(info.place):
-            yield from files_under(info.data_path)
+            yield from files.files_under(info.data_path)
 
 
 def referenced(connection: Connection, tables: CatalogTables) -> Iterator[str]:
@@ -140,24 +138,6 @@ def referenced(connection: Connection, tables: CatalogTables) -> Iterator[str]:
                 code=Code.INTERNAL,
             )
         yield prefixes[row.table_id] + row.path if row.path_is_relative else row.path
-
-
-def missing(paths: Iterable[str]) -> list[str]:
-    """Those of the files that are not there."""
-    by_root: dict[str, list[str]] = {}
-    for path in paths:
-        scheme, separator, rest = path.rpartition("://")
-        root = f"{scheme}{separator}{rest.partition('/')[0]}/"
-        by_root.setdefault(root, []).append(path)
-    found: list[str] = []
-    for root, files in by_root.items():
-        with _reachable(root):
-            # Opened once for all its files: finding out a bucket's region takes a round trip.
-            filesystem, inside = fs.FileSystem.from_uri(root)
-            wanted = [f"{inside.rstrip('/')}/{path.removeprefix(root)}" for path in files]
-            answers = filesystem.get_file_info(wanted)
-        found += [path for path, info in zip(files, answers, strict=True) if not info.is_file]
-    return found
 
 
 def _listed(
@@ -202,33 +182,3 @@ def _forget(store: CatalogStore, paths: Iterable[str], before: datetime) -> None
         if listed:
             connection.execute(delete(deferred).where(deferred.c.path.in_(listed)))
         connection.commit()
-
-
-@contextmanager
-def _reachable(place: str) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, pa.ArrowException) as error:
-        raise CatalogUnreachable(
-            f"The lake's files under {place} cannot be reached: {one_line(error)}"
-        ) from error
-
-
-def files_under(data_path: str) -> Iterator[tuple[str, datetime]]:
-    """Every file below a data path with the time it was last written."""
-    prefix = data_path.removesuffix("/")
-    with _reachable(data_path):
-        filesystem, root = fs.FileSystem.from_uri(data_path)
-        selector = fs.FileSelector(root, recursive=True, allow_not_found=True)
-        files = filesystem.get_file_info(selector)
-    for info in files:
-        if info.is_file:
-            inside = info.path.removeprefix(root.removesuffix("/"))
-            yield prefix + inside, info.mtime or datetime.now(UTC)
-
-
-def _delete_file(path: str) -> None:
-    with _reachable(path):
-        filesystem, inside = fs.FileSystem.from_uri(path)
-        with suppress(FileNotFoundError):
-            filesystem.delete_file(inside)

@@ -17,20 +17,17 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
-from datetime import timedelta
+from collections.abc import Callable, Iterator
+from functools import partial
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from typing import Any
 
 from swanlake.errors import CatalogUnreachable, CommitStateUnknown, SwanLakeError
 from swanlake.lake.commit import Committed, Retries
-from swanlake.lake.gc import Garbage
-from swanlake.lake.layout import Table
 from swanlake.lake.local import LocalLake, open_metabase
 from swanlake.lake.metabase import CatalogInfo
 from swanlake.lake.operations import Commit
-from swanlake.lake.reading import Snapshot
 
 log = logging.getLogger("swanlake.lake")
 
@@ -39,6 +36,7 @@ _START_SECONDS = 30.0
 _ANSWER_SECONDS = 300.0
 _COMMIT_MARGIN_SECONDS = 30.0
 _COMMIT_ATTEMPTS = 3
+_NEVER_TWICE = {"create", "fork", "drop", "adopt"}
 
 
 class _KeeperLost(Exception):
@@ -61,57 +59,11 @@ class RemoteLake:
         if child is not None:
             child.end()
 
-    def catalogs(self) -> list[CatalogInfo]:
-        """Every catalog, by name."""
-        return self._read("catalogs")  # type: ignore[no-any-return]
-
-    def find(self, name: str) -> CatalogInfo | None:
-        """The catalog of that name; None if there is none."""
-        return self._read("find", name)  # type: ignore[no-any-return]
-
-    def create(self, name: str) -> CatalogInfo:
-        """Makes a new, empty catalog; raises AlreadyExists."""
-        return self._change("create", name)  # type: ignore[no-any-return]
-
-    def fork(self, parent: str, name: str, at: int | None) -> CatalogInfo:
-        """Makes a catalog from another one, as it is or as it was at a snapshot."""
-        return self._change("fork", parent, name, at)  # type: ignore[no-any-return]
-
-    def drop(self, name: str) -> CatalogInfo:
-        """Removes a catalog; its files are left to the collector."""
-        return self._change("drop", name)  # type: ignore[no-any-return]
-
-    def adopt(self, name: str) -> CatalogInfo:
-        """Registers and fences a catalog that another program made in its place."""
-        return self._change("adopt", name)  # type: ignore[no-any-return]
-
-    def ensure(self, name: str) -> CatalogInfo:
-        """The catalog of that name, made if it is not there."""
-        return self._read("ensure", name)  # type: ignore[no-any-return]
-
-    def collect(self, age: timedelta, dry_run: bool) -> list[Garbage]:
-        """Deletes the files that no catalog needs, or lists them."""
-        return self._read("collect", age, dry_run)  # type: ignore[no-any-return]
-
-    def newest_snapshot(self, info: CatalogInfo) -> int:
-        """The id of a catalog's head."""
-        return self._read("newest_snapshot", info)  # type: ignore[no-any-return]
-
-    def snapshots(self, info: CatalogInfo) -> list[Snapshot]:
-        """Every snapshot of a catalog that is kept, oldest first."""
-        return self._read("snapshots", info)  # type: ignore[no-any-return]
-
-    def table(self, info: CatalogInfo, schema: str, name: str, at: int | None) -> Table:
-        """A table, all that is needed to write files for it; raises NotFound."""
-        return self._read("table", info, schema, name, at)  # type: ignore[no-any-return]
-
-    def check(self, info: CatalogInfo) -> list[str]:
-        """What is wrong with a catalog, one sentence each."""
-        return self._read("check", info)  # type: ignore[no-any-return]
-
-    def missing_files(self, info: CatalogInfo) -> list[str]:
-        """The files that snapshots of a catalog can see and that are not there."""
-        return self._read("missing_files", info)  # type: ignore[no-any-return]
+    def __getattr__(self, method: str) -> Callable[..., Any]:
+        """Every other method of LocalLake, done by the child."""
+        if method.startswith("_") or not hasattr(LocalLake, method):
+            raise AttributeError(method)
+        return partial(self._change if method in _NEVER_TWICE else self._read, method)
 
     def commit(self, info: CatalogInfo, change: Commit, retries: Retries) -> Committed:
         """Makes all of a commit visible at once; raises a LakeError and leaves no trace."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, cast
 
 import duckdb
 
@@ -48,7 +48,7 @@ class Lake:
 
     def __init__(
         self,
-        keeper: LocalLake | RemoteLake,
+        keeper: LocalLake,
         place: str | Path,
         retries: Retries | None = None,
     ) -> None:
@@ -69,7 +69,8 @@ class Lake:
             location = str(Path(location).absolute())
         if isinstance(metabase, Path):
             directory = metabase.absolute()
-            return cls(RemoteLake(directory, location), directory, retries)
+            keeper = cast("LocalLake", RemoteLake(directory, location))
+            return cls(keeper, directory, retries)
         return cls(LocalLake(open_metabase(metabase, location)), metabase, retries)
 
     @classmethod
@@ -153,7 +154,7 @@ class Catalog:
     """One catalog of the lake: what it holds, and how it is changed."""
 
     info: CatalogInfo
-    keeper: LocalLake | RemoteLake
+    keeper: LocalLake
     retries: Retries
 
     @property

@@ -111,6 +111,26 @@ def test_a_column_type_that_was_widened_later_is_narrow_in_the_fork(
     assert world.sql(f"SELECT count(*) FROM {child.name}.narrow WHERE id > 50") == [(1,)]
 
 
+def test_rows_that_a_later_rewrite_left_out_are_found_in_the_fork(
+    shared_world: World, parent: Catalog
+) -> None:
+    """A rewrite narrows the bounds of the table, and stock DuckDB leaves out what they exclude."""
+    world = shared_world
+    at = parent.snapshot_id()
+    world.sql(f"DELETE FROM {parent.name}.t WHERE id BETWEEN 5 AND 9")
+    world.sql(f"DELETE FROM {parent.name}.t WHERE id > 9")
+    world.maintain(parent, "rewrite")
+    child = fork(world, parent, fork_name(), at)
+    for id in range(20):
+        assert world.sql(f"SELECT id FROM {child.name}.t WHERE id = {id}") == [(id,)]
+    world.sql(f"DELETE FROM {child.name}.t WHERE id = 7")
+    world.append(child, range(100, 102))
+    world.sql(f"INSERT INTO {child.name}.t VALUES (200, 'x')")
+    for id in (19, 100, 200):
+        assert world.sql(f"SELECT id FROM {child.name}.t WHERE id = {id}") == [(id,)]
+    assert world.ids(f"{child.name}.t") == [*range(7), *range(8, 20), 100, 101, 200]
+
+
 def test_rows_merged_into_a_file_after_the_fork_point_do_not_appear(
     shared_world: World, parent: Catalog
 ) -> None:

@@ -1,0 +1,91 @@
+"""The lake's files, wherever they are: a directory of this machine, or an object store.
+
+Paths are taken as they are written in a catalog. pyarrow would read ``%20`` in a URL as a blank, so
+only the root of a store is given to it as a URL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import fs
+
+from swanlake.errors import CatalogUnreachable
+
+
+def is_url(path: str) -> bool:
+    """True for an object store, false for a path of this machine."""
+    return "://" in path
+
+
+def files_under(directory: str) -> Iterator[tuple[str, datetime]]:
+    """Every file below a directory with the time it was last written; none if it is not there."""
+    with _reachable(directory):
+        filesystem, prefix, inside = _open(directory.rstrip("/"))
+        selector = fs.FileSelector(inside, recursive=True, allow_not_found=True)
+        found = filesystem.get_file_info(selector)
+    for info in found:
+        if info.is_file:
+            yield prefix + info.path, info.mtime or datetime.now(UTC)
+
+
+def missing(paths: Iterable[str]) -> list[str]:
+    """Those of the files that are not there."""
+    found: list[str] = []
+    by_root: dict[str, list[str]] = {}
+    for path in paths:
+        by_root.setdefault(_root(path), []).append(path)
+    for root, files in by_root.items():
+        with _reachable(root):
+            filesystem = _open(files[0])[0]
+            answers = filesystem.get_file_info([_open(path)[2] for path in files])
+        found += [path for path, info in zip(files, answers, strict=True) if not info.is_file]
+    return found
+
+
+def delete(path: str) -> None:
+    """Deletes a file; one that is gone already is no error."""
+    with _reachable(path):
+        filesystem, _, inside = _open(path)
+        with suppress(FileNotFoundError):
+            filesystem.delete_file(inside)
+
+
+def _root(path: str) -> str:
+    """``s3://bucket``, or nothing for a path of this machine."""
+    if not is_url(path):
+        return ""
+    scheme, _, rest = path.partition("://")
+    return f"{scheme}://{rest.partition('/')[0]}"
+
+
+def _open(path: str) -> tuple[Any, str, str]:
+    """The file system of a path, what stands before its own paths, and the path inside it."""
+    root = _root(path)
+    if not root:
+        return fs.LocalFileSystem(), "", path
+    filesystem, bucket = _store(root)
+    return filesystem, root.removesuffix(bucket), bucket + path.removeprefix(root)
+
+
+@lru_cache(maxsize=32)
+def _store(root: str) -> tuple[Any, str]:
+    # Kept: to find out the region of a bucket takes a round trip.
+    filesystem, bucket = fs.FileSystem.from_uri(root)
+    return filesystem, bucket.rstrip("/")
+
+
+@contextmanager
+def _reachable(place: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        reason = " ".join(str(error).split())
+        raise CatalogUnreachable(
+            f"The lake's files under {place or '/'} cannot be reached: {reason}"
+        ) from error
