@@ -23,19 +23,19 @@ from swanlake.errors import (
     LakeError,
 )
 from swanlake.lake import conflicts, state
-from swanlake.lake.layout import folded
-from swanlake.lake.operations import Commit, CreateTable, DropSchema
-from swanlake.lake.planning import (
-    State,
+from swanlake.lake.draft import State
+from swanlake.lake.intents import (
     created_names,
     dropped_names,
     drops,
     file_ids,
     needs_names,
     own_entry,
-    plan,
     touches,
 )
+from swanlake.lake.layout import folded
+from swanlake.lake.operations import Commit, CreateTable, DropSchema
+from swanlake.lake.planning import plan
 from swanlake.lake.store import CatalogStore, LockedTransaction, Trouble, one_line
 
 log = logging.getLogger("swanlake.lake")

@@ -82,7 +82,7 @@ class Copy:
             owners = getattr(self.target, owner)
             self._copy(name, lambda t, c=column, o=owners: t.c[c].in_(select(o.c[c])))
         if self.at == head.snapshot_id:
-            # Later ones say nothing of older rows: a rewrite narrows them, a wider type widens them.
+            # Later ones do not fit older rows: a rewrite narrows them, a wider type widens them.
             owned = select(self.target.table.c.table_id)
             self._copy("table_column_stats", lambda table: table.c.table_id.in_(owned))
         self._copy("name_mapping", lambda table: true())

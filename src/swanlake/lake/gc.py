@@ -17,8 +17,8 @@ from sqlalchemy import Connection, delete, select, union_all
 
 from swanlake.errors import Code, LakeError
 from swanlake.lake import files
+from swanlake.lake.intents import COMMIT_ENTRY
 from swanlake.lake.metabase import CatalogInfo, Metabase
-from swanlake.lake.planning import COMMIT_ENTRY
 from swanlake.lake.reading import directories, property_of
 from swanlake.lake.store import CatalogStore
 from swanlake.lake.tables import CatalogTables

@@ -12,6 +12,15 @@ from sqlalchemy import bindparam
 
 from swanlake.errors import AlreadyExists, CommitConflict, InvalidRequest, NotFound
 from swanlake.lake.conflicts import Act, Touch
+from swanlake.lake.draft import State
+from swanlake.lake.intents import (
+    created_names,
+    dropped_names,
+    drops,
+    file_ids,
+    needs_names,
+    touches,
+)
 from swanlake.lake.lake import new_table
 from swanlake.lake.layout import Column, ColumnStats, DataFile, DeleteFile, Table
 from swanlake.lake.operations import (
@@ -27,17 +36,8 @@ from swanlake.lake.operations import (
     Operation,
     SetProperty,
 )
-from swanlake.lake.planning import (
-    State,
-    created_names,
-    directory_name,
-    dropped_names,
-    drops,
-    file_ids,
-    needs_names,
-    plan,
-    touches,
-)
+from swanlake.lake.plan_schemas import directory_name
+from swanlake.lake.planning import plan
 from swanlake.lake.state import Head, LiveTable
 from swanlake.lake.tables import tables_in
 from swanlake.lake.types import ColumnSpec

@@ -1,0 +1,206 @@
+"""A commit while it is being worked out: what it allocates, and the rows it will write."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+from sqlalchemy import ColumnElement, DateTime, Executable, Row, bindparam, insert, update
+from sqlalchemy import Table as SqlTable
+
+from swanlake.errors import CommitConflict, NotFound
+from swanlake.lake.changes import Change, ChangeType, format_changes
+from swanlake.lake.intents import ledger_entries
+from swanlake.lake.layout import Table, folded
+from swanlake.lake.operations import Commit, CreateTable
+from swanlake.lake.state import Head, LiveTable
+from swanlake.lake.store import Write
+from swanlake.lake.tables import CatalogTables
+
+_ORDER = {kind: position for position, kind in enumerate(ChangeType)}
+
+
+@dataclass(frozen=True)
+class State:
+    """What the catalog holds at the head, as far as the commit touches it."""
+
+    head: Head
+    schemas: dict[str, Row[Any]] = field(default_factory=dict)
+    #: (schema id, name in lower case) to (``table`` or ``view``, id)
+    objects: dict[tuple[int, str], tuple[str, int]] = field(default_factory=dict)
+    #: Macros of all schemas as (schema id, macro id, ``scalar`` or ``table``).
+    macros: list[tuple[int, int, str]] = field(default_factory=list)
+    tables: dict[int, LiveTable] = field(default_factory=dict)
+    #: Live data files that the commit deletes from, drops or merges, by id.
+    data_files: dict[int, Row[Any]] = field(default_factory=dict)
+    #: Live delete files of those data files: data file id to delete file id.
+    delete_files: dict[int, int] = field(default_factory=dict)
+    #: Data files of merged tables with deletes that are kept in the metadata itself.
+    inlined_deletes: set[int] = field(default_factory=set)
+
+
+class Draft:
+    """Everything a commit will write, in the making. Nothing of it is in the catalog yet."""
+
+    def __init__(
+        self,
+        state: State,
+        tables: CatalogTables,
+        now: ColumnElement[datetime],
+        earliest: datetime,
+    ) -> None:
+        self.state = state
+        self.head = state.head
+        self.tables = tables
+        self.snapshot_id = state.head.next_snapshot_id
+        self.schema_version = state.head.schema_version
+        #: New rows by table, in the order in which tables were first written to.
+        self.rows: dict[SqlTable, list[dict[str, Any]]] = {}
+        self.schemas = dict(state.schemas)
+        #: Schema ids of schemas made here, by name in lower case.
+        self.new_schemas: dict[str, int] = {}
+        self.new_tables: dict[CreateTable, int] = {}
+        #: The tables and views there are, those of this commit included.
+        self.taken = dict(state.objects)
+        self.live_tables = dict(state.tables)
+        #: Tables that had no statistics before this commit.
+        self.first_stats: set[int] = set()
+        self._now = now
+        self._earliest = earliest
+        self._next_catalog_id = state.head.next_catalog_id
+        self._next_file_id = state.head.next_file_id
+        self._changed: list[Change] = []
+        self._also: list[Write] = []
+
+    def finish(self, commit: Commit) -> list[Write]:
+        """All writes, around them the snapshot and what it changed."""
+        changes = sorted(set(self._changed), key=lambda c: (_ORDER[c.type], c.id or 0, c.name))
+        schema_changed = self.schema_version != self.head.schema_version
+        if changes and not schema_changed and self._next_file_id == self.head.next_file_id:
+            # Clients keep table statistics by next_file_id: data that changed must change it.
+            self._next_file_id += 1
+        snapshot = {
+            "snapshot_id": self.snapshot_id,
+            "schema_version": self.schema_version,
+            "next_catalog_id": self._next_catalog_id,
+            "next_file_id": self._next_file_id,
+        }
+        changed = {
+            "snapshot_id": self.snapshot_id,
+            # The stock extension joins these by commas and fails on an empty one.
+            "changes_made": format_changes(changes) or None,
+            "author": commit.author,
+            "commit_message": commit.message,
+            "commit_extra_info": commit.extra_info,
+        }
+        ledger = [
+            {"entry": entry, "snapshot_id": self.snapshot_id} for entry in ledger_entries(commit)
+        ]
+        return [
+            self._write(self.tables.snapshot, [snapshot]),
+            *self._also,
+            *(self._write(table, rows) for table, rows in self.rows.items()),
+            self._write(self.tables.snapshot_changes, [changed]),
+            self._write(self.tables.swanlake_ledger, ledger),
+        ]
+
+    def _write(self, table: SqlTable, rows: list[dict[str, Any]]) -> Write:
+        """New rows of a table, without the time of the commit: the database works that out."""
+        statement = _insertion(table, self._now)
+        if _has_time(table):
+            rows = [row | {"earliest": self._earliest} for row in rows]
+        return Write(statement, rows)
+
+    def changed(self, change: Change) -> None:
+        """Something that the snapshot will be remembered for."""
+        self._changed.append(change)
+
+    def also(self, write: Write) -> None:
+        """A statement that changes or removes rows; they come before all new ones."""
+        self._also.append(write)
+
+    def add(self, table: SqlTable, **row: Any) -> None:
+        """A new row of a table."""
+        self.rows.setdefault(table, []).append(row)
+
+    def end(self, table: SqlTable, which: ColumnElement[bool]) -> None:
+        """Ends the live rows of a versioned table that are meant."""
+        ended = update(table).where(which, table.c.end_snapshot.is_(None))
+        self.also(Write(ended.values(end_snapshot=self.snapshot_id)))
+
+    def change_schema(self) -> None:
+        """Clients keep the catalog by its schema version; one commit moves it once."""
+        self.schema_version = self.head.schema_version + 1
+
+    def new_catalog_id(self) -> int:
+        """The id of a new schema, table, partitioning or sort order."""
+        allocated, self._next_catalog_id = self._next_catalog_id, self._next_catalog_id + 1
+        return allocated
+
+    def new_file_id(self) -> int:
+        """The id of a new data file or file of deleted rows."""
+        allocated, self._next_file_id = self._next_file_id, self._next_file_id + 1
+        return allocated
+
+    def schema_id(self, name: str) -> int:
+        """The id of a schema by name, new ones included; raises NotFound."""
+        key = folded(name)
+        if key in self.new_schemas:
+            return self.new_schemas[key]
+        if key in self.schemas:
+            return int(self.schemas[key].schema_id)
+        raise NotFound(f"There is no schema {name}.", identifier="SCHEMA_NOT_FOUND")
+
+    def schema_name(self, name: str) -> str:
+        """The schema's own spelling of its name."""
+        row = self.schemas.get(folded(name))
+        return name if row is None else str(row.schema_name)
+
+    def live(self, table: Table) -> LiveTable:
+        """A table as it is now; raises CommitConflict if it is gone."""
+        live = self.live_tables.get(table.id)
+        if live is None:
+            raise CommitConflict(
+                f"The table {table.full_name} (id {table.id}), as it was at snapshot "
+                f"{table.snapshot_id}, is no longer there at snapshot "
+                f"{self.head.snapshot_id}. Look it up again and repeat the commit."
+            )
+        return live
+
+    def live_file(self, table: Table, data_file_id: int) -> Row[Any]:
+        """A data file as it is now; raises CommitConflict if it is gone."""
+        row = self.state.data_files.get(data_file_id)
+        if row is None or row.table_id != table.id:
+            raise CommitConflict(
+                f"Data file {data_file_id} of the table {table.full_name} is no longer there at "
+                f"snapshot {self.head.snapshot_id}. Read the table again and repeat it."
+            )
+        return row
+
+
+# Statements are built once for a table: that takes longer than to execute them.
+
+
+@lru_cache(maxsize=8192)
+def _insertion(table: SqlTable, now: ColumnElement[datetime]) -> Executable:
+    if not _has_time(table):
+        return insert(table)
+    return insert(table).values(
+        {c.name: now if isinstance(c.type, DateTime) else bindparam(c.name) for c in table.c}
+    )
+
+
+@lru_cache(maxsize=1024)
+def update_by(table: SqlTable, *keys: str) -> Executable:
+    """Sets all columns but the keys; those are given as ``of_`` and their name."""
+    which = [table.c[key] == bindparam(f"of_{key}") for key in keys]
+    new: dict[str, Any] = {
+        column.name: bindparam(column.name) for column in table.c if column.name not in keys
+    }
+    return update(table).where(*which).values(new)
+
+
+def _has_time(table: SqlTable) -> bool:
+    return any(isinstance(column.type, DateTime) for column in table.c)

@@ -1,0 +1,117 @@
+"""What a commit means to do, as far as others may be in its way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sqlalchemy import Row
+
+from swanlake.lake.conflicts import Act, Touch
+from swanlake.lake.layout import Table, folded
+from swanlake.lake.operations import (
+    Commit,
+    CreateSchema,
+    CreateTable,
+    Delete,
+    DropSchema,
+    DropTable,
+    Insert,
+    Merge,
+)
+
+#: How ledger entries begin that are a commit's own id.
+COMMIT_ENTRY = "commit:"
+
+
+def touches(commit: Commit) -> list[Touch]:
+    """What a commit does to tables that were there before it."""
+    found = []
+    for operation in commit.operations:
+        match operation:
+            case Insert(table=Table() as table):
+                act = Act.APPEND if operation.blind else Act.INSERT
+            case Delete(table=table):
+                act = Act.DELETE
+            case Merge(table=table):
+                act = Act.MERGE
+            case _:
+                continue
+        found.append(Touch(act, table.id, table.full_name))
+    return found
+
+
+def drops(
+    commit: Commit,
+    schemas: dict[str, Row[Any]],
+    objects: dict[tuple[int, str], tuple[str, int]],
+) -> list[Touch]:
+    """The tables that a commit drops, out of the schemas, tables and views of its base."""
+    found = []
+    wanted: str | None
+    for operation in commit.operations:
+        match operation:
+            case DropTable(schema=schema):
+                wanted = folded(operation.name)
+            case DropSchema(name=schema, cascade=True):
+                wanted = None
+            case _:
+                continue
+        row = schemas.get(folded(schema))
+        for (schema_id, name), (kind, table_id) in objects.items():
+            if row is None or schema_id != row.schema_id or kind != "table":
+                continue
+            if wanted is None or name == wanted:
+                found.append(Touch(Act.DROP, table_id, f"{row.schema_name}.{name}"))
+    return found
+
+
+def dropped_names(commit: Commit) -> list[tuple[str, ...]]:
+    """The names of the tables that a commit drops one by one."""
+    return [
+        (operation.schema, operation.name)
+        for operation in commit.operations
+        if isinstance(operation, DropTable)
+    ]
+
+
+def created_names(commit: Commit) -> list[tuple[str, ...]]:
+    """The names a commit gives to new schemas and tables."""
+    names: list[tuple[str, ...]] = []
+    for operation in commit.operations:
+        match operation:
+            case CreateSchema(name=name):
+                names.append((name,))
+            case CreateTable(schema=schema, name=name):
+                names.append((schema, name))
+    return names
+
+
+def file_ids(commit: Commit) -> set[int]:
+    """The data files that must be live for a commit."""
+    ids: set[int] = set()
+    for operation in commit.operations:
+        match operation:
+            case Delete(files=files, dropped=dropped):
+                ids |= {file.data_file_id for file in files} | set(dropped)
+            case Merge(sources=sources):
+                ids |= set(sources)
+    return ids
+
+
+def needs_names(operations: Iterable[Any]) -> bool:
+    """True if schemas and tables are created or dropped."""
+    return any(
+        isinstance(operation, CreateSchema | DropSchema | CreateTable | DropTable)
+        for operation in operations
+    )
+
+
+def ledger_entries(commit: Commit) -> Sequence[str]:
+    """What a commit leaves in the ledger: its own id, and the work it was for."""
+    return (own_entry(commit), *commit.ledger)
+
+
+def own_entry(commit: Commit) -> str:
+    """The entry by which a commit finds out whether it happened."""
+    return f"{COMMIT_ENTRY}{commit.id}"

@@ -1,0 +1,251 @@
+"""The rows of data files, deleted rows and statistics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Table as SqlTable
+from sqlalchemy import delete
+
+from swanlake.errors import CommitConflict
+from swanlake.lake.changes import Change, ChangeType
+from swanlake.lake.draft import Draft, update_by
+from swanlake.lake.layout import Table
+from swanlake.lake.operations import CreateTable, Delete, Insert, Merge
+from swanlake.lake.state import LiveTable
+from swanlake.lake.stats import TableColumnStats, merge
+from swanlake.lake.store import Write
+
+
+def add_files(draft: Draft, operation: Insert) -> None:
+    """New data files, with the table's statistics brought up to date."""
+    if not operation.files:
+        return
+    live, columns = _target(draft, operation)
+    row_id = live.next_row_id
+    stats = dict(live.columns)
+    for file in operation.files:
+        file_id = draft.new_file_id()
+        draft.add(
+            draft.tables.data_file,
+            data_file_id=file_id,
+            table_id=live.id,
+            begin_snapshot=draft.snapshot_id,
+            end_snapshot=None,
+            file_order=None,
+            path=file.path,
+            path_is_relative=True,
+            file_format="parquet",
+            record_count=file.record_count,
+            file_size_bytes=file.file_size_bytes,
+            footer_size=file.footer_size,
+            row_id_start=row_id,
+            partition_id=_partition_id(draft, operation, live.id),
+            encryption_key=None,
+            mapping_id=None,
+            partial_max=None,
+        )
+        row_id += file.record_count
+        _add_file_details(draft, live.id, file_id, file)
+        for column in file.column_stats:
+            # A column that was added later has no row: older rows may lie outside its bounds.
+            if column.column_id in stats or not live.has_stats:
+                known = stats.get(column.column_id)
+                stats[column.column_id] = merge(columns[column.column_id], known, column)
+    _write_stats(
+        draft,
+        LiveTable(
+            live.id,
+            live.path,
+            live.path_is_relative,
+            live.has_stats,
+            live.record_count + sum(file.record_count for file in operation.files),
+            row_id,
+            live.file_size_bytes + sum(file.file_size_bytes for file in operation.files),
+            stats,
+        ),
+    )
+    draft.changed(Change(ChangeType.INSERTED, live.id))
+
+
+def _target(draft: Draft, operation: Insert) -> tuple[LiveTable, dict[int, str]]:
+    """The table as it is now, and the types of its columns."""
+    table = operation.table
+    if isinstance(table, CreateTable):
+        leaves = [leaf for column in table.columns for leaf in column.leaves()]
+        table_id = draft.new_tables[table]
+        live = draft.live_tables.get(table_id) or LiveTable(table_id, "", True)
+    else:
+        leaves = list(table.leaves())
+        live = draft.live(table)
+    return live, {leaf.id: leaf.type for leaf in leaves}
+
+
+def _partition_id(draft: Draft, operation: Insert, table_id: int) -> int | None:
+    if isinstance(operation.table, Table):
+        return operation.table.partition_id
+    made = draft.rows.get(draft.tables.partition_info, [])
+    return next((row["partition_id"] for row in made if row["table_id"] == table_id), None)
+
+
+def _add_file_details(draft: Draft, table_id: int, file_id: int, file: Any) -> None:
+    for column in file.column_stats:
+        draft.add(
+            draft.tables.file_column_stats,
+            data_file_id=file_id,
+            table_id=table_id,
+            column_id=column.column_id,
+            column_size_bytes=column.size_bytes,
+            value_count=column.value_count,
+            null_count=column.null_count,
+            min_value=column.min,
+            max_value=column.max,
+            contains_nan=column.contains_nan,
+            extra_stats=column.extra,
+        )
+    for index, value in enumerate(file.partition_values):
+        draft.add(
+            draft.tables.file_partition_value,
+            data_file_id=file_id,
+            table_id=table_id,
+            partition_key_index=index,
+            partition_value=value,
+        )
+
+
+def _write_stats(draft: Draft, live: LiveTable) -> None:
+    draft.live_tables[live.id] = LiveTable(
+        live.id,
+        live.path,
+        live.path_is_relative,
+        True,
+        live.record_count,
+        live.next_row_id,
+        live.file_size_bytes,
+        live.columns,
+    )
+    totals = {
+        "record_count": live.record_count,
+        "next_row_id": live.next_row_id,
+        "file_size_bytes": live.file_size_bytes,
+    }
+    if not live.has_stats or live.id in draft.first_stats:
+        draft.first_stats.add(live.id)
+        for table in (draft.tables.table_stats, draft.tables.table_column_stats):
+            if table in draft.rows:  # from an earlier insert of the same commit
+                draft.rows[table] = [r for r in draft.rows[table] if r["table_id"] != live.id]
+        draft.add(draft.tables.table_stats, table_id=live.id, **totals)
+        for column in live.columns.values():
+            draft.add(draft.tables.table_column_stats, table_id=live.id, **_column_stats(column))
+        return
+    draft.also(
+        Write(update_by(draft.tables.table_stats, "table_id"), [{"of_table_id": live.id, **totals}])
+    )
+    merged = [
+        {"of_table_id": live.id, "of_column_id": column.column_id, **_column_stats(column)}
+        for column in live.columns.values()
+    ]
+    if merged:
+        statement = update_by(draft.tables.table_column_stats, "table_id", "column_id")
+        draft.also(Write(statement, merged))
+
+
+def delete_rows(draft: Draft, operation: Delete) -> None:
+    """New files of deleted rows, and data files that end."""
+    if not operation.files and not operation.dropped:
+        return
+    table = draft.live(operation.table)
+    for deleted in operation.files:
+        draft.live_file(operation.table, deleted.data_file_id)
+        current = draft.state.delete_files.get(deleted.data_file_id)
+        if current != deleted.replaces:
+            raise CommitConflict(
+                f"Cannot delete from the table {operation.table.full_name}: data file "
+                f"{deleted.data_file_id} has another delete file ({current}) than the one that "
+                f"was read ({deleted.replaces}). Read the table again and repeat it."
+            )
+        if current is not None:
+            draft.end(
+                draft.tables.delete_file, draft.tables.delete_file.c.delete_file_id == current
+            )
+        draft.add(
+            draft.tables.delete_file,
+            delete_file_id=draft.new_file_id(),
+            table_id=table.id,
+            begin_snapshot=draft.snapshot_id,
+            end_snapshot=None,
+            data_file_id=deleted.data_file_id,
+            path=deleted.file.path,
+            path_is_relative=True,
+            format="parquet",
+            delete_count=deleted.file.delete_count,
+            file_size_bytes=deleted.file.file_size_bytes,
+            footer_size=deleted.file.footer_size,
+            encryption_key=None,
+            partial_max=None,
+        )
+    for file_id in operation.dropped:
+        draft.live_file(operation.table, file_id)
+        draft.end(draft.tables.data_file, draft.tables.data_file.c.data_file_id == file_id)
+        draft.end(draft.tables.delete_file, draft.tables.delete_file.c.data_file_id == file_id)
+    draft.changed(Change(ChangeType.DELETED, table.id))
+
+
+def merge_files(draft: Draft, operation: Merge) -> None:
+    """One file in the place of several, in every snapshot that saw them."""
+    table = draft.live(operation.table)
+    for file_id in operation.sources:
+        source = draft.live_file(operation.table, file_id)
+        if file_id in draft.state.delete_files or file_id in draft.state.inlined_deletes:
+            raise CommitConflict(
+                f"Cannot merge files of the table {operation.table.full_name}: rows were "
+                f"deleted from data file {file_id}. Read the table again and repeat it."
+            )
+        whole = not source.path_is_relative
+        draft.add(
+            draft.tables.files_scheduled_for_deletion,
+            data_file_id=file_id,
+            path=source.path if whole else table.path + source.path,
+            path_is_relative=not whole and table.path_is_relative,
+        )
+    for name in (
+        "data_file",
+        "file_column_stats",
+        "file_variant_stats",
+        "file_partition_value",
+    ):
+        part: SqlTable = getattr(draft.tables, name)
+        draft.also(Write(delete(part).where(part.c.data_file_id.in_(operation.sources))))
+    file_id = draft.new_file_id()
+    draft.add(
+        draft.tables.data_file,
+        data_file_id=file_id,
+        table_id=table.id,
+        begin_snapshot=operation.begin_snapshot,
+        end_snapshot=None,
+        file_order=None,
+        path=operation.file.path,
+        path_is_relative=True,
+        file_format="parquet",
+        record_count=operation.file.record_count,
+        file_size_bytes=operation.file.file_size_bytes,
+        footer_size=operation.file.footer_size,
+        row_id_start=operation.row_id_start,
+        partition_id=operation.table.partition_id,
+        encryption_key=None,
+        mapping_id=None,
+        partial_max=operation.partial_max,
+    )
+    _add_file_details(draft, table.id, file_id, operation.file)
+    draft.changed(Change(ChangeType.MERGE_ADJACENT, table.id))
+
+
+def _column_stats(stats: TableColumnStats) -> dict[str, Any]:
+    return {
+        "column_id": stats.column_id,
+        "contains_null": stats.contains_null,
+        "contains_nan": stats.contains_nan,
+        "min_value": stats.min,
+        "max_value": stats.max,
+        "extra_stats": stats.extra,
+    }
