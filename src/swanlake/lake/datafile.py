@@ -19,6 +19,7 @@ import duckdb
 import pyarrow as pa
 
 from swanlake.errors import InvalidRequest, Unsupported
+from swanlake.lake.disk import sync
 from swanlake.lake.files import delete, is_url
 from swanlake.lake.layout import Column, DataFile, DeleteFile, Table
 from swanlake.lake.partitioning import Partition, folder_path, partitions
@@ -218,17 +219,36 @@ def _folder(table: Table) -> Iterator[str]:
 
 
 def _move(folder: str, table: Table, files: Mapping[str, DataFile | DeleteFile]) -> None:
-    """Puts files that COPY wrote to their places in the table's directory: all, or none."""
+    """Puts files that COPY wrote to their places in the table's directory: all, or none.
+
+    They are on disk then, names included: once a commit says that they are there, no power failure
+    may take them away.
+    """
     if folder == table.directory:
         return
+    directories: set[str] = set()
     try:
         for path, file in files.items():
             place = table.directory + file.path
-            os.makedirs(os.path.dirname(place), exist_ok=True)
+            directories |= _make_directories(os.path.dirname(place))
+            sync(folder + path)
             os.replace(folder + path, place)
+        for directory in directories:
+            sync(directory)
     except BaseException:
         remove_files(table, files.values())
         raise
+
+
+def _make_directories(directory: str) -> set[str]:
+    """Makes a directory; returns those whose content changes when a file comes into it."""
+    changed = {directory}
+    above = directory
+    while not os.path.isdir(above):
+        above = os.path.dirname(above)
+        changed.add(above)
+    os.makedirs(directory, exist_ok=True)
+    return changed
 
 
 def _rows(query: str, table: Table, keys: Sequence[Partition]) -> str:

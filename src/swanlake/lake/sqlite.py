@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import threading
 import time
@@ -27,10 +26,12 @@ from sqlalchemy import (
 from sqlalchemy.pool import QueuePool
 
 from swanlake.lake import bootstrap, forks
+from swanlake.lake.disk import sync
 from swanlake.lake.metabase import CatalogInfo, Metabase
 from swanlake.lake.reading import newest_snapshot
-from swanlake.lake.store import CatalogStore, Question, Trouble
+from swanlake.lake.store import CatalogStore, LockedTransaction, Question, Trouble
 from swanlake.lake.tables import registry_table, tables_in
+from swanlake.lake.turns import FileTurns, TurnTimeout
 
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _LOCK_SECONDS = 60.0
@@ -56,6 +57,7 @@ def sqlite_engine(path: Path, *, create: bool = False) -> Engine:
         )
         # The mode is kept in the file; in SQLite's default one a writer locks all readers out.
         connection.execute("PRAGMA journal_mode = wal")
+        connection.execute("PRAGMA synchronous = full")  # a commit is on disk when it is answered
         connection.execute("PRAGMA busy_timeout = 10000")
         return connection
 
@@ -75,8 +77,18 @@ def sqlite_engine(path: Path, *, create: bool = False) -> Engine:
 class SqliteStore(CatalogStore):
     """The metadata of one catalog, in a file of its own."""
 
-    def __init__(self, name: str, engine: Engine) -> None:
+    errors = (*CatalogStore.errors, TurnTimeout)
+
+    def __init__(self, name: str, engine: Engine, turns: FileTurns) -> None:
         super().__init__(name, tables_in(None), engine)
+        self._turns = turns
+
+    @contextmanager
+    def locked(
+        self, deadline: float, ahead: Sequence[Question] = ()
+    ) -> Iterator[LockedTransaction]:
+        with self._turns.turn(deadline), super().locked(deadline, ahead) as transaction:
+            yield transaction
 
     def lock(
         self, connection: Connection, timeout: float, ahead: Sequence[Question]
@@ -99,6 +111,8 @@ class SqliteStore(CatalogStore):
     def trouble(self, error: Exception) -> Trouble:
         cause = getattr(error, "orig", None) or error
         code = getattr(cause, "sqlite_errorcode", None)
+        if isinstance(cause, TurnTimeout):
+            return Trouble.LOCK_TIMEOUT
         if code is not None and code & 0xFF in _BUSY:
             return Trouble.LOCK_TIMEOUT
         if isinstance(cause, sqlite3.IntegrityError):
@@ -125,7 +139,7 @@ class SqliteMetabase(Metabase):
     def __init__(self, directory: Path, data_location: str) -> None:
         super().__init__(registry_table(None), data_location)
         self._directory = directory
-        self._engines: dict[str, Engine] = {}
+        self._open: dict[str, tuple[Engine, FileTurns]] = {}
         self._lock = threading.Lock()
         self._registry_engine: Engine | None = None
 
@@ -150,10 +164,11 @@ class SqliteMetabase(Metabase):
 
     def store(self, info: CatalogInfo) -> SqliteStore:
         with self._lock:
-            engine = self._engines.get(info.place)
-            if engine is None:
-                engine = self._engines[info.place] = sqlite_engine(self._path(info.place))
-        return SqliteStore(info.name, engine)
+            if info.place not in self._open:
+                path = self._path(info.place)
+                self._open[info.place] = sqlite_engine(path), _turns_at(path)
+            engine, turns = self._open[info.place]
+        return SqliteStore(info.name, engine, turns)
 
     def exists(self, place: str) -> bool:
         return self._path(place).exists()
@@ -186,15 +201,14 @@ class SqliteMetabase(Metabase):
 
     def remove(self, registry: Connection, info: CatalogInfo) -> None:
         with self._lock:
-            engine = self._engines.pop(info.place, None)
-        if engine is not None:
-            engine.dispose()
-        for suffix in ("", "-wal", "-shm"):
-            Path(f"{self._path(info.place)}{suffix}").unlink(missing_ok=True)
+            opened = self._open.pop(info.place, None)
+        if opened is not None:
+            opened[0].dispose()
+        _remove(self._path(info.place))
 
     def close(self) -> None:
         with self._lock:
-            for engine in self._engines.values():
+            for engine, _ in self._open.values():
                 engine.dispose()
             if self._registry_engine is not None:
                 self._registry_engine.dispose()
@@ -209,7 +223,7 @@ class SqliteMetabase(Metabase):
         """A file that gets its name only when the block has filled it."""
         unfinished = self._directory / f".{info.id}.unfinished"
         engine = sqlite_engine(unfinished, create=True)
-        store = SqliteStore(info.name, engine)
+        store = SqliteStore(info.name, engine, _turns_at(unfinished))
         try:
             with engine.connect() as connection:
                 if parent is not None:
@@ -219,21 +233,21 @@ class SqliteMetabase(Metabase):
                     yield store, connection
             engine.dispose()
             unfinished.rename(self._path(info.place))
-            _sync_directory(self._directory)
+            sync(self._directory)
         except BaseException:
             engine.dispose()
-            for suffix in ("", "-wal", "-shm"):
-                Path(f"{unfinished}{suffix}").unlink(missing_ok=True)
+            _remove(unfinished)
             raise
 
 
-def _sync_directory(directory: Path) -> None:
-    """A new name is on disk only when its directory is."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _turns_at(path: Path) -> FileTurns:
+    return FileTurns(Path(f"{path}.turns"))
+
+
+def _remove(path: Path) -> None:
+    """Removes a catalog's file, and what SQLite and we keep beside it."""
+    for suffix in ("", "-wal", "-shm", ".turns"):
+        Path(f"{path}{suffix}").unlink(missing_ok=True)
 
 
 def _fence() -> list[str]:

@@ -1,0 +1,82 @@
+"""Turns at a file, across the threads and processes of a machine.
+
+SQLite lets a writer that finds the file locked sleep and try again, for longer each time: whoever
+comes first has the best chance, and some wait for seconds. Taking turns before that costs nothing
+and starves nobody. It is a courtesy: SQLite's own lock is what keeps the data right.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+class TurnTimeout(Exception):
+    """The turn did not come before the deadline."""
+
+
+class FileTurns:
+    """One holder at a time, in about the order of arrival; a process that dies gives it up."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._queue: deque[threading.Event] = deque()
+
+    @contextmanager
+    def turn(self, deadline: float) -> Iterator[None]:
+        """Holds the turn for the block; ``deadline`` is on the monotonic clock."""
+        with self._among_threads(deadline):
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                _lock(descriptor, deadline)
+                yield
+            finally:
+                os.close(descriptor)
+
+    @contextmanager
+    def _among_threads(self, deadline: float) -> Iterator[None]:
+        mine = threading.Event()
+        with self._lock:
+            self._queue.append(mine)
+            if self._queue[0] is mine:
+                mine.set()
+        try:
+            _wait(mine, deadline)
+            yield
+        finally:
+            with self._lock:
+                self._queue.remove(mine)
+                if self._queue:
+                    self._queue[0].set()
+
+
+def _lock(descriptor: int, deadline: float) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return
+    except BlockingIOError:
+        pass
+    # The kernel's queue has no deadline, so a thread waits in it. If it is left waiting, closing
+    # the descriptor gives the lock back in the moment it gets it.
+    done = threading.Event()
+
+    def wait() -> None:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        finally:
+            done.set()
+
+    threading.Thread(target=wait, name="swanlake-turn", daemon=True).start()
+    _wait(done, deadline)
+
+
+def _wait(event: threading.Event, deadline: float) -> None:
+    if not event.wait(max(0.0, deadline - time.monotonic())):
+        raise TurnTimeout("other writers held the catalog until the deadline")
