@@ -82,7 +82,7 @@ class LockedTransaction:
         """Sends every statement and the COMMIT together, and waits once."""
         with self._store.batch(self.connection):
             for write in writes:
-                self.connection.execute(write.statement, write.rows)
+                self._store.send(self.connection, write)
             self._store.reached("written")
             self.connection.commit()
         self._store.reached("committed")
@@ -135,6 +135,10 @@ class CatalogStore(ABC):
 
         Questions that it does not answer are asked later, one by one.
         """
+
+    def send(self, connection: Connection, write: Write) -> None:
+        """Executes one statement of a commit."""
+        connection.execute(write.statement, write.rows)
 
     @contextmanager
     def batch(self, connection: Connection) -> Iterator[Any]:
