@@ -1,7 +1,8 @@
 """What a commit costs when many processes write: single-row inserts, ours and stock DuckDB's.
 
-An insert is one Parquet file and one commit. The stock extension's inlining is off, so that both
-write files; its retries are as it comes. Both use the same database, one after the other.
+An insert is one Parquet file and one commit. The stock extension works on a catalog that it made
+itself, with inlining off, so that both write files; its retries are as it comes. Both use the same
+database, one after the other.
 
 ``python benchmarks/commits.py [--quick]``
 """
@@ -143,12 +144,15 @@ def run(place: Place, writers: int, rounds: int, *, one_table: bool) -> tuple[Sp
     results = []
     for kind, job in (("stock", stock_writer), ("ours", our_writer)):
         name = f"{kind}_{writers}_{'same' if one_table else 'each'}"
-        with Lake.open(place.metabase, place.data) as lake:
-            catalog = lake.create_catalog(name)
-            for number in range(1 if one_table else writers):
-                catalog.create_table("main", f"t{number}", COLUMNS)
-            location = lake.location(catalog.info)
-        where = location if job is stock_writer else place
+        tables = [f"t{number}" for number in range(1 if one_table else writers)]
+        where: LakeLocation | Place = place
+        if job is stock_writer:
+            where = make_stock_catalog(place, name, tables)
+        else:
+            with Lake.open(place.metabase, place.data) as lake:
+                catalog = lake.create_catalog(name)
+                for table in tables:
+                    catalog.create_table("main", table, COLUMNS)
         with Crew(writers) as crew:
             spent = crew.work(
                 job,
@@ -159,6 +163,34 @@ def run(place: Place, writers: int, rounds: int, *, one_table: bool) -> tuple[Sp
             )
         results.append(together(spent))
     return results[0], results[1]
+
+
+def make_stock_catalog(place: Place, name: str, tables: list[str]) -> LakeLocation:
+    """A catalog as the stock extension makes it, without our fence and indexes."""
+    options = [f"DATA_PATH {literal(f'{place.data}/{name}/')}"]
+    if isinstance(place.metabase, str):
+        location = LakeLocation(name, metabase_url=place.metabase, metadata_schema=f"lake_{name}")
+        source = f"ducklake:postgres:{place.metabase}"
+        options.append(f"METADATA_SCHEMA {literal(location.metadata_schema)}")
+    else:
+        place.metabase.mkdir(parents=True, exist_ok=True)
+        location = LakeLocation(name, sqlite_path=place.metabase / f"{name}.sqlite")
+        source = f"ducklake:sqlite:{location.sqlite_path}"
+    columns = ", ".join(f"{column.name} {column.type}" for column in COLUMNS)
+    with stock_duckdb() as duck:
+        duck.execute(f"ATTACH {literal(source)} AS {name} ({', '.join(options)})")
+        for table in tables:
+            duck.execute(f"CREATE TABLE {name}.main.{table} ({columns})")
+    return location
+
+
+def stock_duckdb() -> duckdb.DuckDBPyConnection:
+    """DuckDB with the stock extensions; one thread, as many writers share the machine."""
+    duck = duckdb.connect(":memory:")
+    for name in ("ducklake", "sqlite_scanner", "postgres_scanner"):
+        duck.execute(f"LOAD {literal(str(extension_path(name)))}")
+    duck.execute("SET threads = 1")
+    return duck
 
 
 def together(spent: list[Spent]) -> Spent:
@@ -176,10 +208,7 @@ def stock_writer(
     location: LakeLocation, catalog: str, table: str, writer: int, rounds: int
 ) -> Spent:
     """Inserts with the stock extension."""
-    with duckdb.connect(":memory:") as duck:
-        for name in ("ducklake", "sqlite_scanner", "postgres_scanner"):
-            duck.execute(f"LOAD {literal(str(extension_path(name)))}")
-        duck.execute("SET threads = 1")
+    with stock_duckdb() as duck:
         location.attach(duck)
 
         def insert(number: int) -> None:

@@ -92,7 +92,8 @@ def everything(metabase: str | Path, home: Path) -> set[str]:
     files = {str(path) for path in (home / "data").rglob("*")}
     if isinstance(metabase, Path):
         kept = metabase.iterdir() if metabase.exists() else ()
-        return files | {path.name for path in kept if not path.name.endswith(("-wal", "-shm"))}
+        beside = ("-wal", "-shm", ".turns")
+        return files | {path.name for path in kept if not path.name.endswith(beside)}
     with psycopg.connect(metabase) as connection:
         schemas = connection.execute("SELECT nspname FROM pg_namespace WHERE nspname ~ '^lake_'")
         return files | {name for (name,) in schemas}

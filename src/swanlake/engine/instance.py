@@ -11,8 +11,9 @@ from typing import Any
 import duckdb
 
 from swanlake.config import Settings
+from swanlake.engine.errors import may_invalidate
 from swanlake.engine.extensions import load_extensions
-from swanlake.errors import ConfigError, StartupError
+from swanlake.errors import CatalogUnreachable, ConfigError, StartupError
 from swanlake.lake.location import LakeLocation
 from swanlake.sql.quoting import identifier
 
@@ -48,6 +49,8 @@ class Engine:
         self._lock = threading.Lock()
         #: Set by the host once a fatal error has made DuckDB refuse all further work here.
         self.broken = False
+        # Apart from the lock that sessions need to connect: a database may be slow to answer.
+        self._attaching = threading.Lock()
         #: The catalogs of the lake that are attached here, as they were found.
         self._attached: dict[str, LakeLocation] = {}
         self._root = open_database(spec)
@@ -63,13 +66,31 @@ class Engine:
 
     def connect(self) -> duckdb.DuckDBPyConnection:
         """A new connection with the lake as its default catalog."""
-        with self._lock:
-            connection = self._root.cursor()
+        connection = self._cursor()
         # UUID, HUGEINT and their like keep every bit on the way to Arrow; sessions.wire gives them
         # the form that stock clients read.
         connection.execute("SET arrow_lossless_conversion = true")
-        connection.execute(f"USE {identifier(self.catalog)}")
+        try:
+            connection.execute(f"USE {identifier(self.catalog)}")
+        except duckdb.Error as unreachable:
+            if may_invalidate(unreachable):
+                raise
+            connection.close()
+            reason = " ".join(str(unreachable).split())
+            raise CatalogUnreachable(
+                f"The catalog {self.catalog} cannot be used: {reason}"
+            ) from unreachable
         return connection
+
+    def has_foreign(self, name: str) -> bool:
+        """True if a database of that name is attached that is not the lake's."""
+        if self.attached(name) is not None:
+            return False
+        with self._cursor() as connection:
+            found = connection.execute(
+                "SELECT 1 FROM duckdb_databases() WHERE lower(database_name) = lower(?)", [name]
+            )
+            return found.fetchone() is not None
 
     @property
     def catalog(self) -> str:
@@ -83,49 +104,46 @@ class Engine:
     @property
     def attached_names(self) -> list[str]:
         """The catalogs of the lake that are attached."""
-        with self._lock:
-            return sorted(self._attached)
+        return sorted(self._attached.copy())
 
     def can_read(self, name: str) -> bool:
         """True if an attached catalog still answers."""
-        with self._lock:
-            probe = self._root.cursor()
-        try:
-            probe.execute("FROM ducklake_current_snapshot(?)", [name])
-        except duckdb.Error:
-            return False
-        finally:
-            probe.close()
-        return True
+        return self._answers("FROM ducklake_current_snapshot(?)", [name])
 
     def attach(self, location: LakeLocation) -> None:
         """Makes a catalog of the lake known to all connections of this instance."""
-        with self._lock:
+        with self._attaching:
             if self._attached.get(location.catalog) == location:
                 return
-            self._detach(location.catalog)
-            location.attach(self._root)
+            with self._cursor() as connection:
+                self._detach(connection, location.catalog)
+                location.attach(connection)
             self._attached[location.catalog] = location
 
     def detach(self, name: str) -> None:
         """Forgets a catalog of the lake that is gone."""
-        with self._lock:
-            self._detach(name.lower())
+        with self._attaching, self._cursor() as connection:
+            self._detach(connection, name.lower())
 
-    def _detach(self, name: str) -> None:
+    def _detach(self, connection: duckdb.DuckDBPyConnection, name: str) -> None:
         if self._attached.pop(name, None) is not None:
-            self._root.execute(f"DETACH DATABASE IF EXISTS {identifier(name)}")
+            connection.execute(f"DETACH DATABASE IF EXISTS {identifier(name)}")
+
+    def _cursor(self) -> duckdb.DuckDBPyConnection:
+        """A connection for something of the engine's own; it is closed at the end of the block."""
+        with self._lock:
+            return self._root.cursor()
 
     def is_valid(self) -> bool:
         """False once a fatal error has made DuckDB refuse all further work on this instance."""
-        with self._lock:
-            probe = self._root.cursor()
-        try:
-            probe.execute("SELECT 1")
-        except duckdb.Error:
-            return False
-        finally:
-            probe.close()
+        return self._answers("SELECT 1")
+
+    def _answers(self, sql: str, parameters: list[str] | None = None) -> bool:
+        with self._cursor() as probe:
+            try:
+                probe.execute(sql, parameters)
+            except duckdb.Error:
+                return False
         return True
 
     def close(self) -> None:

@@ -80,7 +80,9 @@ class _Catalogs:
         needed: set[str] = set()
         listed: list[Garbage] = []
         for info, store in self._living:
-            with store.connect() as connection:
+            # One catalog that cannot be asked is enough to delete nothing: it may need any file.
+            what = f"metadata of the catalog {info.name}"
+            with self._metabase.reachable(what), store.connect() as connection:
                 needed |= set(referenced(connection, store.tables))
                 listed += _listed(connection, store.tables, info.name, self._before)
         found = {garbage.path: garbage for garbage in listed if garbage.path not in needed}

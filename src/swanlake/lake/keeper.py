@@ -73,9 +73,14 @@ class RemoteLake:
                 return self._ask(patience, "commit", info, change, retries, attempt > 0)  # type: ignore[no-any-return]
             except _KeeperLost as lost:
                 log.warning("the keeper of %s was lost during a commit: %s", info.name, lost)
+            except CatalogUnreachable:
+                if attempt == 0:
+                    raise
+                break  # no new keeper, and the old one may have committed before it was lost
         raise CommitStateUnknown(
-            f"The process that keeps the catalog {info.name} was lost {_COMMIT_ATTEMPTS} times "
-            "during this commit. It is either there whole or not at all: look before you repeat it."
+            f"The process that keeps the catalog {info.name} was lost during this commit, and it "
+            "could not be asked what became of it. The commit is either there whole or not at all: "
+            "look before you repeat it."
         )
 
     def _read(self, method: str, *arguments: Any) -> Any:

@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection
 
-from swanlake.errors import AlreadyExists, CatalogUnreachable, NotFound
+from swanlake.errors import (
+    AlreadyExists,
+    CatalogUnreachable,
+    CommitStateUnknown,
+    NotFound,
+    SwanLakeError,
+)
 from swanlake.lake import bootstrap, commit, reading
 from swanlake.lake.commit import Committed, Retries
 from swanlake.lake.ids import uuid7
@@ -169,8 +175,17 @@ class LocalLake:
         """Makes all of a commit visible at once; raises a LakeError and leaves no trace."""
         store = self._metabase.store(info)
         if info.place not in self._writable:
-            with self._reading(info) as (_, connection):
-                bootstrap.check_writable(connection, store)
+            try:
+                with self._reading(info) as (_, connection):
+                    bootstrap.check_writable(connection, store)
+            except SwanLakeError as refused:
+                if not may_have_happened:
+                    raise
+                # What is true of the catalog now says nothing of the first attempt.
+                raise CommitStateUnknown(
+                    f"A commit to the catalog {info.name} was begun and its end is not known, and "
+                    f"now the catalog cannot be asked: {refused.message} Look before you repeat it."
+                ) from refused
             self._writable.add(info.place)
         return commit.apply(store, change, retries, may_have_happened=may_have_happened)
 
@@ -184,7 +199,8 @@ class LocalLake:
     @contextmanager
     def _reading(self, info: CatalogInfo) -> Iterator[tuple[CatalogStore, Connection]]:
         store = self._metabase.store(info)
-        with self._metabase.reachable(), store.connect() as connection:
+        what = f"metadata of the catalog {info.name}"
+        with self._metabase.reachable(what), store.connect() as connection:
             yield store, connection
 
     def _referenced(self, info: CatalogInfo) -> set[str]:

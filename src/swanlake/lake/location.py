@@ -35,7 +35,11 @@ class LakeLocation:
     metadata_schema: str = ""
 
     def attach(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """Attaches the catalog to an engine under its name, if it is not attached yet."""
+        """Attaches the catalog to an engine under its name; raises if something has that name.
+
+        With IF NOT EXISTS a database of a user's own would be taken for the catalog, and rows that
+        were meant for the lake would go there.
+        """
         options = list(_OPTIONS)
         if self.sqlite_path is None:
             # Through a secret, because duckdb_databases() shows the path of an ATTACH to everyone.
@@ -50,8 +54,7 @@ class LakeLocation:
             source = f"ducklake:sqlite:{self.sqlite_path}"
         try:
             connection.execute(
-                f"ATTACH IF NOT EXISTS {literal(source)} AS {identifier(self.catalog)} "
-                f"({', '.join(options)})"
+                f"ATTACH {literal(source)} AS {identifier(self.catalog)} ({', '.join(options)})"
             )
         except duckdb.Error as unreachable:
             reason = " ".join(str(unreachable).split())
@@ -97,7 +100,7 @@ class LakeLocation:
         """What a secret cannot hold (sslmode, options, …); none of it is a password."""
         return " ".join(
             f"{name}='{_escape(value)}'"
-            for name, value in self._conninfo().items()
+            for name, value in ({"connect_timeout": "10"} | self._conninfo()).items()
             if name not in _SECRET_PARAMETERS
         )
 

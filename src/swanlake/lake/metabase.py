@@ -106,6 +106,10 @@ class Metabase(ABC):
         """Removes the metadata of a catalog."""
 
     @abstractmethod
+    def is_busy(self, error: Exception) -> bool:
+        """True if an error of the drivers says that others held a lock for too long."""
+
+    @abstractmethod
     def close(self) -> None:
         """Closes every connection."""
 
@@ -198,14 +202,17 @@ class Metabase(ABC):
         return [other for other in self.infos(registry) if other.family == info.family]
 
     @contextmanager
-    def reachable(self) -> Iterator[None]:
+    def reachable(self, what: str = "lake's metadata") -> Iterator[None]:
         """Turns what the drivers say of a database that cannot be reached into one sentence."""
         try:
             yield
         except self.errors as error:
-            raise CatalogUnreachable(
-                f"The lake's metadata cannot be reached: {one_line(error)}"
-            ) from error
+            if self.is_busy(error):
+                raise CatalogUnreachable(
+                    f"Others kept the {what} locked for too long ({one_line(error)}); nothing was "
+                    "changed. Try again."
+                ) from error
+            raise CatalogUnreachable(f"The {what} cannot be reached: {one_line(error)}") from error
 
 
 def _info(row: Row[Any]) -> CatalogInfo:

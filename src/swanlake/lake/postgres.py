@@ -41,6 +41,10 @@ _LOCK_CLASS = 0x44754C4B
 #: A committer that neither works nor dies loses its lock after this long.
 _IDLE_SECONDS = 60
 _CONNECT_TIMEOUT_SECONDS = 10
+#: The same for the list of catalogs, whose lock is held while a collection deletes files.
+_REGISTRY_IDLE_SECONDS = 900
+#: Who drops a catalog waits for its readers, and all new readers wait behind the drop.
+_DROP_SECONDS = 10
 _TRANSIENT = {"23505", "40001", "40P01"}
 _LOCK_TIMEOUT = {"55P03"}
 _MISSING = {"42P01", "3F000"}
@@ -168,7 +172,7 @@ class PostgresStore(CatalogStore):
 
     def trouble(self, error: Exception) -> Trouble:
         cause = getattr(error, "orig", None) or error
-        state = getattr(cause, "sqlstate", None)
+        state = _sqlstate(error)
         if state in _TRANSIENT:
             return Trouble.TRANSIENT
         if state in _LOCK_TIMEOUT:
@@ -279,6 +283,7 @@ class PostgresMetabase(Metabase):
     def registry(self, *, write: bool = False) -> Iterator[Connection]:
         with self._engine.connect() as connection:
             self._prepare(connection)
+            connection.execute(_PATIENTLY)
             if write:
                 connection.execute(lock_schema(_REGISTRY_SCHEMA))
             yield connection
@@ -289,6 +294,7 @@ class PostgresMetabase(Metabase):
         if self._prepared:
             return
         if not inspect(connection).has_table(self._registry.name, schema=_REGISTRY_SCHEMA):
+            connection.execute(_PATIENTLY)
             connection.execute(lock_schema(_REGISTRY_SCHEMA))
             connection.execute(CreateSchema(_REGISTRY_SCHEMA, if_not_exists=True))
             self._registry.create(connection, checkfirst=True)
@@ -329,17 +335,35 @@ class PostgresMetabase(Metabase):
         bootstrap.adopt(registry, self.store(info))
 
     def remove(self, registry: Connection, info: CatalogInfo) -> None:
+        _wait_at_most(registry, _DROP_SECONDS)
         registry.execute(lock_schema(_schema(info.place)))
         registry.execute(DropSchema(_schema(info.place), cascade=True, if_exists=True))
 
+    def is_busy(self, error: Exception) -> bool:
+        return _sqlstate(error) in _LOCK_TIMEOUT
+
     def close(self) -> None:
         self._engine.dispose()
+
+
+def _sqlstate(error: Exception) -> str | None:
+    return getattr(getattr(error, "orig", None) or error, "sqlstate", None)
+
+
+def _wait_at_most(connection: Connection, seconds: int) -> None:
+    """Bounds every wait for a lock, from now to the end of the transaction."""
+    connection.execute(select(func.set_config("lock_timeout", f"{seconds}s", True)))
 
 
 def _schema(place: str) -> str:
     return f"lake_{place}"
 
 
+#: Whoever holds a lock and neither works nor dies must not hold up the others for ever.
+_PATIENTLY = select(
+    func.set_config("lock_timeout", f"{_IDLE_SECONDS}s", True),
+    func.set_config("idle_in_transaction_session_timeout", f"{_REGISTRY_IDLE_SECONDS}s", True),
+)
 _LOCK_PATIENTLY = select(
     func.set_config("lock_timeout", bindparam("patience"), True),
     func.set_config("idle_in_transaction_session_timeout", bindparam("idle"), True),

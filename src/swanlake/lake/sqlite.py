@@ -148,6 +148,9 @@ class SqliteMetabase(Metabase):
         with self._registry_connections().connect() as connection:
             if write:
                 connection.execution_options(swanlake_begin="IMMEDIATE")
+            # Forks and collections hold it for longer than a commit holds a catalog.
+            driver: Any = connection.connection.driver_connection
+            driver.execute(f"PRAGMA busy_timeout = {int(_LOCK_SECONDS * 1000)}")
             with connection.begin():
                 yield connection
 
@@ -205,6 +208,11 @@ class SqliteMetabase(Metabase):
         if opened is not None:
             opened[0].dispose()
         _remove(self._path(info.place))
+
+    def is_busy(self, error: Exception) -> bool:
+        cause = getattr(error, "orig", None) or error
+        code = getattr(cause, "sqlite_errorcode", None)
+        return isinstance(cause, TurnTimeout) or (code is not None and code & 0xFF in _BUSY)
 
     def close(self) -> None:
         with self._lock:

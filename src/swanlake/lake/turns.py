@@ -79,4 +79,4 @@ def _lock(descriptor: int, deadline: float) -> None:
 
 def _wait(event: threading.Event, deadline: float) -> None:
     if not event.wait(max(0.0, deadline - time.monotonic())):
-        raise TurnTimeout("other writers held the catalog until the deadline")
+        raise TurnTimeout("the catalog was locked by other writers until the deadline")

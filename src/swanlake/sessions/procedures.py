@@ -11,7 +11,7 @@ import duckdb
 import pyarrow as pa
 
 from swanlake.engine.instance import Engine
-from swanlake.errors import Code, InvalidRequest, QueryError
+from swanlake.errors import AlreadyExists, Code, InvalidRequest, QueryError
 from swanlake.lake.lake import Lake
 from swanlake.lake.metabase import CatalogInfo
 from swanlake.sql.statement import Call, Statement
@@ -75,7 +75,15 @@ class Procedure:
         missing = [name for name in self._required if given.get(name) is None]
         if missing:
             raise InvalidRequest(f"{self.name} needs a {missing[0]}; it was NULL.")
-        return [given.get(name) for name in self.parameters]
+        return [self._converted(name, given.get(name)) for name in self.parameters]
+
+    def _converted(self, name: str, value: Any) -> Any:
+        """A value in the type of its parameter; text is read, as drivers bind all as text."""
+        convert = _CONVERT.get(name, str)
+        try:
+            return None if value is None else convert(value)
+        except (ValueError, TypeError, ArithmeticError, KeyError):
+            raise InvalidRequest(f"{self._usage()} cannot take {value!r} for {name}.") from None
 
     @property
     def _required(self) -> tuple[str, ...]:
@@ -102,6 +110,25 @@ class Procedure:
     def _usage(self) -> str:
         optional = [f"[{name}]" for name in self.parameters[len(self._required) :]]
         return f"{self.name}({', '.join([*self._required, *optional])})"
+
+
+def _snapshot_number(value: Any) -> int:
+    number = int(value)
+    if isinstance(value, bool) or (not isinstance(value, str) and number != value):
+        raise ValueError(value)
+    if not 0 <= number < 2**63:
+        raise ValueError(value)
+    return number
+
+
+def _flag(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    return {"true": True, "false": False, "1": True, "0": False}[str(value).strip().lower()]
+
+
+#: What parameters are that are not text.
+_CONVERT: dict[str, Callable[[Any], Any]] = {"at": _snapshot_number, "cascade": _flag}
 
 
 def find_procedure(statement: Statement) -> Procedure | None:
@@ -138,34 +165,44 @@ def _catalogs(lake: Lake, engine: Engine) -> Rows:
     return _catalog_rows(lake, lake.catalogs())
 
 
+def _check_free(engine: Engine, name: str) -> None:
+    """Statements that name a new catalog must not end up in a database of the same name."""
+    if engine.has_foreign(name):
+        raise AlreadyExists(
+            f"A database {name} is attached to this server; DETACH it or choose another name."
+        )
+
+
 def _create_catalog(lake: Lake, engine: Engine, name: str) -> Rows:
-    return _catalog_rows(lake, [lake.create_catalog(str(name)).info])
+    _check_free(engine, name)
+    return _catalog_rows(lake, [lake.create_catalog(name).info])
 
 
 def _fork_catalog(lake: Lake, engine: Engine, parent: str, name: str, at: int | None) -> Rows:
-    fork = lake.fork_catalog(str(parent), str(name), None if at is None else int(at))
+    _check_free(engine, name)
+    fork = lake.fork_catalog(parent, name, at)
     return _catalog_rows(lake, [fork.info])
 
 
 def _drop_catalog(lake: Lake, engine: Engine, name: str) -> Rows:
-    if str(name).lower() == engine.catalog:
+    if name.lower() == engine.catalog:
         raise QueryError(
             f"The catalog {name} is the one in which every session begins; it stays.",
             identifier="CATALOG_IN_USE",
             code=Code.PERMISSION_DENIED,
         )
-    info = lake.drop_catalog(str(name))
+    info = lake.drop_catalog(name)
     engine.detach(info.name)
     return _catalog_rows(lake, [info])
 
 
 def _create_schema(lake: Lake, engine: Engine, catalog: str, name: str) -> Rows:
-    done = lake.catalog(str(catalog)).create_schema(str(name))
+    done = lake.catalog(catalog).create_schema(name)
     return [{"catalog_name": catalog, "snapshot_id": done.snapshot_id}]
 
 
 def _drop_schema(lake: Lake, engine: Engine, catalog: str, name: str, cascade: bool | None) -> Rows:
-    done = lake.catalog(str(catalog)).drop_schema(str(name), cascade=bool(cascade))
+    done = lake.catalog(catalog).drop_schema(name, cascade=bool(cascade))
     return [{"catalog_name": catalog, "snapshot_id": done.snapshot_id}]
 
 
@@ -179,7 +216,7 @@ def _snapshots(lake: Lake, engine: Engine, catalog: str | None) -> Rows:
             "author": snapshot.author,
             "commit_message": snapshot.message,
         }
-        for snapshot in lake.catalog(str(catalog or engine.catalog)).snapshots()
+        for snapshot in lake.catalog(catalog or engine.catalog).snapshots()
     ]
 
 

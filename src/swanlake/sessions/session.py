@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -50,6 +51,8 @@ _TURN_POLL = 0.05
 _CLOSE_PATIENCE = 5.0
 #: The view through which a statement reads its bound parameters.
 _BOUND = "__swanlake_bound"
+#: Before the name of a catalog: the database in which DuckLake reads its metadata.
+_METADATA_OF = "__ducklake_metadata_"
 
 
 @dataclass(frozen=True)
@@ -337,11 +340,14 @@ class Session:
         return outcome
 
     def _keep_catalogs(self, statement: Statement) -> None:
-        """Refuses to take a catalog of the lake away from the other sessions."""
+        """Refuses to take a catalog of the lake, or its name, away from the other sessions."""
+        if statement.attaches:
+            # DuckDB itself then refuses to give such a name to another database.
+            attach_named(self._lease.engine, self._services.lake, statement.names)
         if not statement.removes_catalogs:
             return
         for name in statement.names:
-            if self._lease.engine.attached(name) is not None:
+            if self._lease.engine.attached(name.removeprefix(_METADATA_OF)) is not None:
                 raise QueryError(
                     f"The catalog {name} is shared by all sessions and stays attached.",
                     identifier="CATALOG_IN_USE",
@@ -356,9 +362,15 @@ class Session:
         try:
             return attempt()
         except (duckdb.CatalogException, duckdb.BinderException):
-            if not attach_named(self._lease.engine, self._services.lake, statement.names):
+            # Statements need not name the catalog of USE; it may have gone and come back.
+            names = statement.names | self._names_in_use()
+            if not attach_named(self._lease.engine, self._services.lake, names):
                 raise
             return attempt()
+
+    def _names_in_use(self) -> set[str]:
+        sql = self._settings.get("use")
+        return parse(self._connection, sql)[0].names if sql else set()
 
     def _run_procedure(
         self, run: Run, procedure: Procedure, statement: Statement, parameters: Any
@@ -637,8 +649,9 @@ class Session:
         self._has_temporary_state = False
         for name, sql in list(self._settings.items()):
             try:
-                self._connection.execute(sql)
-            except duckdb.Error:  # what it named was lost with the engine
+                [setting] = parse(self._connection, sql)
+                self._with_catalogs(setting, partial(self._connection.execute, setting.parsed))
+            except STATEMENT_ERRORS:  # what it named was lost with the engine
                 del self._settings[name]
                 lost.append(f"its setting of {name}")
         if lost:

@@ -6,6 +6,7 @@ DuckDB's parser says what kind of statement a text holds; the few questions it d
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -59,6 +60,7 @@ _HARMLESS = {
 }
 #: What CREATE makes; before that word stands TEMP, after it names that may be "temp" as well.
 _CREATED = ("table", "view", "sequence", "macro", "function", "type", "schema", "index", "secret")
+_FILE_NAME = re.compile(r"[/\\:]")
 _VERBS = {
     "begin": Kind.BEGIN,
     "start": Kind.BEGIN,
@@ -158,6 +160,11 @@ class Statement:
         return any(token.is_word("temp", "temporary") for token in before)
 
     @property
+    def attaches(self) -> bool:
+        """True for ATTACH, which gives a name to a database."""
+        return self.type == StatementType.ATTACH
+
+    @property
     def removes_catalogs(self) -> bool:
         """True for DETACH, and for an ATTACH that takes the place of what is attached."""
         if self.type == StatementType.ATTACH:
@@ -167,7 +174,10 @@ class Statement:
     @cached_property
     def names(self) -> set[str]:
         """Every word or text that could be the name of a catalog, in lower case."""
-        return {token.text.strip("\"'").lower() for token in self.tokens if not token.is_operator}
+        words = {token.text.strip("\"'").lower() for token in self.tokens if not token.is_operator}
+        if self.type == StatementType.ATTACH:  # without AS, the file gives the database its name
+            words |= {_FILE_NAME.split(word)[-1].partition(".")[0] for word in words}
+        return words
 
     @cached_property
     def call(self) -> Call | None:
@@ -188,7 +198,7 @@ class Statement:
                 piece = [token for token in piece if token.start >= value]
             expression = text[piece[0].start : piece[-1].end].decode() if piece else ""
             arguments.append(Argument(expression, keyword))
-        return Call(name.text.lower(), tuple(arguments))
+        return Call(name.text.strip('"').lower(), tuple(arguments))
 
     @property
     def leaves_state(self) -> bool:
