@@ -18,7 +18,7 @@ from typing import Self, cast
 import duckdb
 
 from swanlake.config import Settings
-from swanlake.errors import InvalidRequest, NotFound
+from swanlake.errors import InvalidRequest
 from swanlake.lake import datafile
 from swanlake.lake.commit import NOTHING_WRITTEN, Committed, Retries
 from swanlake.lake.gc import DEFAULT_AGE, Garbage
@@ -108,10 +108,7 @@ class Lake:
 
     def catalog(self, name: str) -> Catalog:
         """A catalog to read and write; raises NotFound."""
-        info = self._keeper.find(name)
-        if info is None:
-            raise NotFound(f"There is no catalog {name}.", identifier="CATALOG_NOT_FOUND")
-        return self._open(info)
+        return self._open(self._keeper.named(name))
 
     def create_catalog(self, name: str) -> Catalog:
         """Makes a new, empty catalog; raises AlreadyExists."""

@@ -69,6 +69,11 @@ class LocalLake:
         with self._metabase.reachable(), self._metabase.registry() as registry:
             return self._metabase.find(registry, name)
 
+    def named(self, name: str) -> CatalogInfo:
+        """The catalog of that name; raises NotFound."""
+        with self._metabase.reachable(), self._metabase.registry() as registry:
+            return self._metabase.named(registry, name)
+
     def create(self, name: str) -> CatalogInfo:
         """Makes a new, empty catalog; raises AlreadyExists."""
         name = checked_name(name)

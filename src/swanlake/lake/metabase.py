@@ -133,9 +133,15 @@ class Metabase(ABC):
     def named(self, registry: Connection, name: str) -> CatalogInfo:
         """The catalog of that name; raises NotFound."""
         info = self.find(registry, name)
-        if info is None:
-            raise NotFound(f"There is no catalog {name}.", identifier="CATALOG_NOT_FOUND")
-        return info
+        if info is not None:
+            return info
+        if _NAME.fullmatch(name.lower()) and self.exists(name.lower()):
+            raise NotFound(
+                f"The catalog {name} is there but not in the registry: another program made it, or "
+                f"its creation was cut short. `swanlake catalog adopt {name}` registers it.",
+                identifier="CATALOG_NOT_FOUND",
+            )
+        raise NotFound(f"There is no catalog {name}.", identifier="CATALOG_NOT_FOUND")
 
     def new_info(
         self,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import duckdb
 import pytest
 
+from swanlake.engine.extensions import load_extensions
 from swanlake.errors import AlreadyExists, InvalidRequest, NotFound
 from swanlake.lake.lake import Lake
 from swanlake.lake.types import ColumnSpec
@@ -40,3 +43,21 @@ def test_names_that_are_taken_or_missing_are_one_sentence(lake: Lake) -> None:
         sales.create_table("cooked", "t", ORDERS)
     assert [info.name for info in lake.catalogs()] == ["sales"]
     assert sales.snapshot_id() == 1
+
+
+def test_a_catalog_that_another_program_made_is_named_with_the_way_to_register_it(
+    lake: Lake, metabase: str | Path, tmp_path: Path
+) -> None:
+    if isinstance(metabase, str):
+        source, options = f"postgres:{metabase}", ", METADATA_SCHEMA 'lake_foreign'"
+    else:
+        lake.catalogs()
+        source, options = f"sqlite:{metabase / 'foreign.sqlite'}", ""
+    with duckdb.connect(":memory:") as other:
+        load_extensions(other)
+        place = tmp_path / "data" / "foreign"
+        other.execute(f"ATTACH 'ducklake:{source}' AS f (DATA_PATH '{place}/'{options})")
+    with pytest.raises(NotFound, match="swanlake catalog adopt foreign"):
+        lake.catalog("foreign")
+    lake.adopt_catalog("foreign").create_schema("raw")
+    assert lake.catalog("foreign").check() == []
