@@ -9,11 +9,13 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sqlite3
 import subprocess
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -23,14 +25,19 @@ import duckdb
 import psycopg
 import pytest
 
-from swanlake.errors import CommitFailed, CommitStateUnknown
+from swanlake.errors import (
+    CatalogNotWritable,
+    CatalogUnreachable,
+    CommitFailed,
+    CommitStateUnknown,
+)
 from swanlake.lake import commit, datafile
 from swanlake.lake.commit import Committed, Retries
 from swanlake.lake.gc import Garbage, Reason
 from swanlake.lake.keeper import RemoteLake
 from swanlake.lake.lake import Catalog, Lake
 from swanlake.lake.layout import DataFile, Table
-from swanlake.lake.local import open_metabase
+from swanlake.lake.local import LocalLake, open_metabase
 from swanlake.lake.metabase import CatalogInfo
 from swanlake.lake.operations import Commit, CreateSchema, Insert
 from swanlake.lake.postgres import lock_schema
@@ -259,6 +266,40 @@ def test_a_commit_that_loses_every_keeper_says_that_its_end_is_unknown(
             lake.catalog("sales").commit(kept.commit)
         assert kept.count() == BEFORE
         kept.assert_happened_once(lake.catalog("sales").commit(kept.commit))
+
+
+def test_a_catalog_that_lost_its_fence_says_nothing_of_a_commit_that_was_begun_before(
+    tmp_path: Path,
+) -> None:
+    """Whoever hears that nothing was written removes the files, which may be in the lake."""
+    lake = LocalLake(open_metabase(tmp_path / "catalogs", str(tmp_path / "data")))
+    info = lake.create("sales")
+    lake.close()
+    with closing(sqlite3.connect(tmp_path / "catalogs" / "sales.sqlite")) as catalog:
+        catalog.execute("DROP TRIGGER ducklake_fence")
+    change = Commit((CreateSchema("raw"),))
+    with pytest.raises(CatalogNotWritable, match="has no fence"):
+        lake.commit(info, change, AT_ONCE)
+    with pytest.raises(CommitStateUnknown, match="has no fence"):
+        lake.commit(info, change, AT_ONCE, may_have_happened=True)
+    lake.close()
+
+
+def test_a_commit_whose_keeper_is_killed_and_not_replaced_says_that_its_end_is_unknown(
+    kept: Scene, deaths: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deaths("committed", 1)
+    with Lake.open(kept.place.metabase, kept.place.data) as lake:
+        sales = lake.catalog("sales")
+        monkeypatch.setattr("swanlake.lake.keeper._Child.__init__", _no_more_processes)
+        with pytest.raises(CommitStateUnknown, match="whole or not at all"):
+            sales.commit(kept.commit)
+        monkeypatch.undo()
+        kept.assert_happened_once(sales.commit(kept.commit))
+
+
+def _no_more_processes(*_: object) -> None:
+    raise CatalogUnreachable("no more processes")
 
 
 def test_commits_of_many_threads_survive_keepers_killed_at_any_moment(kept: Scene) -> None:

@@ -103,12 +103,17 @@ MISTAKES = [
     ("CALL swanlake_create_catalgo('a')", "Did you mean swanlake_create_catalog"),
     ("CALL swanlake_fork_catalog('nobody', 'b')", "CATALOG_NOT_FOUND: .*nobody"),
     ("CALL swanlake_fork_catalog('swanlake', 'b', 99)", "SNAPSHOT_NOT_FOUND: .*99"),
+    ("CALL swanlake_fork_catalog('swanlake', 'b', 'now')", "cannot take 'now' for at"),
+    ("CALL swanlake_fork_catalog('swanlake', 'b', 0.5)", "INVALID_REQUEST: .* for at"),
+    ("CALL swanlake_fork_catalog('swanlake', 'b', 1::HUGEINT << 70)", "INVALID_REQUEST: .* for at"),
+    ("CALL swanlake_drop_schema('swanlake', 's', 'perhaps')", "cannot take 'perhaps' for cascade"),
     ("CALL swanlake_create_schema('nobody', 's')", "CATALOG_NOT_FOUND"),
     ("CALL swanlake_create_schema('swanlake', 'main')", "ALREADY_EXISTS: .*main"),
     ("CALL swanlake_drop_schema('swanlake', 'none')", "SCHEMA_NOT_FOUND: .*none"),
     ("CALL swanlake_drop_catalog('swanlake')", "CATALOG_IN_USE"),
     ("CALL swanlake_snapshots('nobody')", "CATALOG_NOT_FOUND"),
     ("DETACH swanlake", "CATALOG_IN_USE"),
+    ("DETACH __ducklake_metadata_swanlake", "CATALOG_IN_USE"),
 ]
 
 
@@ -118,6 +123,49 @@ def test_a_mistake_is_one_sentence_and_makes_nothing(cursor: Any) -> None:
             rows(cursor, sql)
         assert "Traceback" not in str(refused.value)
     assert [row[0] for row in rows(cursor, "CALL swanlake_catalogs()")] == ["swanlake"]
+
+
+def test_text_that_says_false_is_false(cursor: Any) -> None:
+    rows(cursor, "CALL \"swanlake_create_schema\"('swanlake', 'filled')")
+    rows(cursor, "CREATE TABLE filled.t (i INTEGER)")
+    with pytest.raises(adbc.Error, match="SCHEMA_NOT_EMPTY"):
+        rows(cursor, "CALL swanlake_drop_schema('swanlake', 'filled', ?)", ("false",))
+    rows(cursor, "CALL swanlake_drop_schema('swanlake', 'filled', ?)", ("true",))
+
+
+def test_a_database_of_a_user_is_never_taken_for_a_catalog(
+    own_server: ServerProcess, same_lake: Lake, cursor: Any
+) -> None:
+    """Rows that are meant for the lake would go there, and be lost with the server."""
+    rows(cursor, "ATTACH ':memory:' AS mine")
+    with pytest.raises(adbc.Error, match=r"ALREADY_EXISTS: A database mine is attached"):
+        rows(cursor, "CALL swanlake_create_catalog('Mine')")
+    same_lake.create_catalog("mine")
+    with pytest.raises(adbc.Error, match=r"CATALOG_UNREACHABLE: .*DETACH that one first"):
+        rows(cursor, "FROM mine.main.nothing")
+    rows(cursor, "DETACH mine")
+    rows(cursor, "CREATE TABLE mine.main.t AS SELECT 1 AS i")
+    assert same_lake.catalog("mine").table("main", "t")
+    same_lake.create_catalog("unmet")
+    for attach in ("':memory:' AS Unmet", f"'{own_server.home}/unmet.db'"):
+        with pytest.raises(adbc.Error, match="already exists"):
+            rows(cursor, f"ATTACH {attach}")
+    with pytest.raises(adbc.Error, match="CATALOG_IN_USE"):
+        rows(cursor, "ATTACH OR REPLACE ':memory:' AS unmet")
+
+
+def test_a_catalog_in_use_that_comes_back_is_met_again(
+    own_server: ServerProcess, same_lake: Lake, cursor: Any
+) -> None:
+    same_lake.create_catalog("fleeting")
+    rows(cursor, "USE fleeting")
+    same_lake.drop_catalog("fleeting")
+    with pytest.raises(adbc.Error):
+        rows(cursor, "CREATE TABLE t AS SELECT 1 AS i")
+    same_lake.create_catalog("fleeting")
+    rows(cursor, "CREATE TABLE t AS SELECT 2 AS i")
+    assert rows(cursor, "FROM t") == [(2,)]
+    assert same_lake.catalog("fleeting").table("main", "t")
 
 
 def test_catalogs_do_not_change_inside_a_transaction(own_server: ServerProcess) -> None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import psycopg
+import pyarrow.flight as flight
 import pytest
 
+from tests.faults.proxy import Proxy
 from tests.flight import FlightSql
 from tests.server_process import ServerProcess
 
@@ -99,3 +103,17 @@ def test_concurrent_writers_on_postgres(
         list(pool.map(write, range(writers)))
     found = flight_sql(server.url).query("SELECT count(DISTINCT (writer, i)) AS n FROM writers")
     assert found["n"].to_pylist() == [writers * each]
+
+
+def test_a_session_that_begins_while_postgres_is_away_is_told_so(
+    postgres_database: str,
+    start_server: Callable[..., ServerProcess],
+    flight_sql: Callable[..., FlightSql],
+) -> None:
+    with TemporaryDirectory() as folder, Proxy(postgres_database, Path(folder)) as proxy:
+        server = start_server(SWANLAKE_METABASE_URL=proxy.url)
+        flight_sql(server.url).query("CREATE TABLE kept AS SELECT 1 AS i")
+    with pytest.raises(flight.FlightUnavailableError, match="CATALOG_UNREACHABLE"):
+        flight_sql(server.url).query("SELECT 1")
+    assert "Traceback" not in server.log_text
+    assert server.is_alive

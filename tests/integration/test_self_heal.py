@@ -68,6 +68,14 @@ def test_sessions_go_on_with_their_settings(open_flight: Open) -> None:
     assert breaker.query("SELECT 1").num_rows == 1
 
 
+def test_sessions_go_on_in_the_catalog_they_used(open_flight: Open) -> None:
+    breaker, idle = open_flight(), open_flight()
+    idle.query("CALL swanlake_create_catalog('other')")
+    idle.query("USE other; CREATE TABLE kept AS SELECT 1 AS i")
+    break_engine(breaker)
+    assert idle.query("FROM kept").num_rows == 1
+
+
 def test_a_session_that_lost_something_is_told_so_once(open_flight: Open) -> None:
     breaker, temporary, transaction = open_flight(), open_flight(), open_flight()
     temporary.query("CREATE TEMP TABLE t AS SELECT 1 AS i")

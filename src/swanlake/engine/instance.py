@@ -117,6 +117,12 @@ class Engine:
                 return
             with self._cursor() as connection:
                 self._detach(connection, location.catalog)
+                if self.has_foreign(location.catalog):
+                    # It would be taken for the catalog, and get the rows meant for the lake.
+                    raise CatalogUnreachable(
+                        f"The catalog {location.catalog} cannot be attached: another database is "
+                        "attached under its name. DETACH that one first."
+                    )
                 location.attach(connection)
             self._attached[location.catalog] = location
 

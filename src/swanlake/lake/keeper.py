@@ -68,19 +68,20 @@ class RemoteLake:
     def commit(self, info: CatalogInfo, change: Commit, retries: Retries) -> Committed:
         """Makes all of a commit visible at once; raises a LakeError and leaves no trace."""
         patience = retries.timeout + _COMMIT_MARGIN_SECONDS
-        for attempt in range(_COMMIT_ATTEMPTS):
+        times_lost = 0
+        while times_lost < _COMMIT_ATTEMPTS:
             try:
-                return self._ask(patience, "commit", info, change, retries, attempt > 0)  # type: ignore[no-any-return]
+                return self._ask(patience, "commit", info, change, retries, times_lost > 0)  # type: ignore[no-any-return]
             except _KeeperLost as lost:
+                times_lost += 1
                 log.warning("the keeper of %s was lost during a commit: %s", info.name, lost)
             except CatalogUnreachable:
-                if attempt == 0:
+                if times_lost == 0:
                     raise
                 break  # no new keeper, and the old one may have committed before it was lost
         raise CommitStateUnknown(
-            f"The process that keeps the catalog {info.name} was lost during this commit, and it "
-            "could not be asked what became of it. The commit is either there whole or not at all: "
-            "look before you repeat it."
+            f"The process that keeps the catalog {info.name} was lost {times_lost} times during "
+            "this commit. It is either there whole or not at all: look before you repeat it."
         )
 
     def _read(self, method: str, *arguments: Any) -> Any:

@@ -242,7 +242,7 @@ def _new_directory(data_path: str) -> Iterator[None]:
         return
     directory = Path(data_path)
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(parents=True)  # whoever makes it first has it
     except OSError as refused:
         raise CatalogUnreachable(
             f"The directory {directory} for the catalog's files cannot be made: {refused.strerror}."

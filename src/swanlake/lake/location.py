@@ -35,11 +35,7 @@ class LakeLocation:
     metadata_schema: str = ""
 
     def attach(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """Attaches the catalog to an engine under its name; raises if something has that name.
-
-        With IF NOT EXISTS a database of a user's own would be taken for the catalog, and rows that
-        were meant for the lake would go there.
-        """
+        """Attaches the catalog to an engine under its name, if nothing of that name is attached."""
         options = list(_OPTIONS)
         if self.sqlite_path is None:
             # Through a secret, because duckdb_databases() shows the path of an ATTACH to everyone.
@@ -54,7 +50,8 @@ class LakeLocation:
             source = f"ducklake:sqlite:{self.sqlite_path}"
         try:
             connection.execute(
-                f"ATTACH {literal(source)} AS {identifier(self.catalog)} ({', '.join(options)})"
+                f"ATTACH IF NOT EXISTS {literal(source)} AS {identifier(self.catalog)} "
+                f"({', '.join(options)})"
             )
         except duckdb.Error as unreachable:
             reason = " ".join(str(unreachable).split())

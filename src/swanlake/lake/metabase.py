@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain, count
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -154,18 +155,20 @@ class Metabase(ABC):
             raise AlreadyExists(f"There is a catalog {name} already.")
         # Of all catalogs: the place of one may look like the name of another.
         used = set(registry.execute(select(self._registry.c.place)).scalars().all())
+        if name not in used and self.exists(name):
+            raise AlreadyExists(
+                f"A catalog {name} is there but not in the registry: another program made it, or "
+                f"its creation was cut short. `swanlake catalog adopt {name}` registers it."
+            )
         place = next(
             candidate
             for candidate in chain([name], (f"{name}_{number}" for number in count(1)))
             if candidate not in used
             # What a creation that was cut short left in such a place cannot be adopted by its name.
-            and (candidate == name or not self.exists(candidate))
+            and not self.exists(candidate)
+            # Another lake's, or an earlier one's: the collector of this one would delete its files.
+            and not _is_there(self.data_path(candidate))
         )
-        if self.exists(place):
-            raise AlreadyExists(
-                f"A catalog {name} is there but not in the registry: another program made it, or "
-                f"its creation was cut short. `swanlake catalog adopt {name}` registers it."
-            )
         id = uuid7()
         return CatalogInfo(
             id=id,
@@ -219,6 +222,11 @@ class Metabase(ABC):
                     "changed. Try again."
                 ) from error
             raise CatalogUnreachable(f"The {what} cannot be reached: {one_line(error)}") from error
+
+
+def _is_there(data_path: str) -> bool:
+    """True for a directory that exists; what is in an object store is not looked at."""
+    return "://" not in data_path and Path(data_path).exists()
 
 
 def _info(row: Row[Any]) -> CatalogInfo:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from swanlake.engine.instance import Engine
 from swanlake.errors import AlreadyExists, Code, InvalidRequest, QueryError
 from swanlake.lake.lake import Lake
-from swanlake.lake.metabase import CatalogInfo
+from swanlake.lake.metabase import CatalogInfo, checked_name
 from swanlake.sql.statement import Call, Statement
 
 _PREFIX = "swanlake_"
@@ -167,6 +167,7 @@ def _catalogs(lake: Lake, engine: Engine) -> Rows:
 
 def _check_free(engine: Engine, name: str) -> None:
     """Statements that name a new catalog must not end up in a database of the same name."""
+    name = checked_name(name)
     if engine.has_foreign(name):
         raise AlreadyExists(
             f"A database {name} is attached to this server; DETACH it or choose another name."

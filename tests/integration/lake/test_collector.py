@@ -16,9 +16,9 @@ import psycopg
 import pytest
 
 from swanlake.lake.gc import DEFAULT_AGE, Reason
-from swanlake.lake.lake import Catalog
+from swanlake.lake.lake import Catalog, Lake
 from swanlake.lake.operations import Commit
-from tests.integration.lake.world import SOON, World
+from tests.integration.lake.world import ROWS, SOON, World
 
 
 def catalog_with_rows(world: World, name: str, *ids: range) -> Catalog:
@@ -125,6 +125,21 @@ def test_a_catalog_made_again_under_its_old_name_never_meets_its_old_files(world
     assert collected(world) == [(name, Reason.DROPPED) for name in names(old)]
     assert world.ids("sales.t") == [100, 101, 102]
     assert second.missing_files() == []
+
+
+def test_lakes_that_share_a_directory_for_files_do_not_delete_each_others(
+    tmp_path: Path, duck: duckdb.DuckDBPyConnection
+) -> None:
+    with (
+        Lake.open(tmp_path / "first", tmp_path / "data") as first,
+        Lake.open(tmp_path / "second", tmp_path / "data") as second,
+    ):
+        for lake in (first, second):
+            lake.create_catalog("sales").create_table("main", "t", ROWS)
+            lake.catalog("sales").append(duck, "SELECT 1, 'a'", "main", "t")
+        for lake in (first, second):
+            assert lake.collect(age=SOON) == []
+            assert lake.catalog("sales").missing_files() == []
 
 
 def test_places_of_catalogs_whose_names_look_like_them_are_never_shared(world: World) -> None:

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from uuid import uuid4
 
+import psycopg
 import pytest
 
 from swanlake.errors import AlreadyExists, CatalogUnreachable, NotFound, SwanLakeError
@@ -120,6 +121,21 @@ def test_the_place_of_one_catalog_is_not_adopted_as_another(world: World) -> Non
     with pytest.raises(NotFound, match=r"what is there is the catalog sales"):
         world.lake.adopt_catalog(again.info.place)
     assert [info.name for info in world.lake.catalogs()] == ["sales"]
+
+
+def test_a_drop_does_not_wait_for_a_reader_for_ever(
+    postgres_database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("swanlake.lake.postgres._DROP_SECONDS", 1)
+    with Lake.open(postgres_database, tmp_path / "data") as lake:
+        lake.create_catalog("sales")
+        with psycopg.connect(postgres_database) as reader:
+            reader.execute("SELECT * FROM lake_sales.ducklake_snapshot")
+            with pytest.raises(CatalogUnreachable, match=r"locked for too long .*Try again"):
+                lake.drop_catalog("sales")
+        assert lake.catalog("sales").check() == []
+        lake.drop_catalog("sales")
+        assert lake.catalogs() == []
 
 
 # ---- after a crash, on SQLite, where the steps are files ---------------------------------------
