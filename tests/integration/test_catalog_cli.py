@@ -468,7 +468,7 @@ def test_adopt_what_stock_duckdb_made(
     tmp_path: Path,
 ) -> None:
     refused(stock("create", "stock"), 1, "is there but not in the registry")
-    refused(stock("check", "stock"), 1, "There is no catalog stock")
+    refused(stock("check", "stock"), 1, "swanlake catalog adopt stock")
     shown = done(stock("adopt", "stock"))
     assert shown.startswith("The catalog stock is registered and fenced.")
     assert list_json(stock)[0]["data_path"] == f"{tmp_path}/elsewhere/"
