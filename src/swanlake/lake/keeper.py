@@ -13,13 +13,20 @@ import logging
 import os
 import secrets
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
-from multiprocessing.connection import Client, Connection, Listener
+from multiprocessing.connection import (
+    Connection,
+    Listener,
+    answer_challenge,
+    deliver_challenge,
+)
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +43,8 @@ _START_SECONDS = 30.0
 _ANSWER_SECONDS = 300.0
 _COMMIT_MARGIN_SECONDS = 30.0
 _COMMIT_ATTEMPTS = 3
+#: For one read or write of the connection, as the kernel takes it: seconds and microseconds.
+_TRANSFER_TIMEOUT = struct.pack("ll", 30, 0)
 _NEVER_TWICE = {"create", "fork", "drop", "adopt"}
 
 
@@ -173,7 +182,7 @@ class _Child:
         with self._lock:
             connection = self._free.pop() if self._free else None
         if connection is None:
-            connection = Client(self._address, "AF_UNIX", authkey=self._key)
+            connection = self._connect()
         try:
             yield connection
         except BaseException:
@@ -181,6 +190,21 @@ class _Child:
             raise
         with self._lock:
             self._free.append(connection)
+
+    def _connect(self) -> Connection:
+        """What Client() does, but a child that was stopped cannot hold us in it, or in a send."""
+        with socket.socket(socket.AF_UNIX) as channel:
+            for direction in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+                channel.setsockopt(socket.SOL_SOCKET, direction, _TRANSFER_TIMEOUT)
+            channel.connect(self._address)
+            connection = Connection(channel.detach())
+        try:
+            answer_challenge(connection, self._key)
+            deliver_challenge(connection, self._key)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
     def end(self) -> None:
         """Ends the process; what it was committing is there whole or not at all."""

@@ -94,12 +94,19 @@ class LakeLocation:
         return ", ".join(["TYPE postgres", *given])
 
     def _extra_parameters(self) -> str:
-        """What a secret cannot hold (sslmode, options, …); none of it is a password."""
-        return " ".join(
-            f"{name}='{_escape(value)}'"
+        """What a secret cannot hold: sslmode, options, …"""
+        extra = {
+            name: value
             for name, value in ({"connect_timeout": "10"} | self._conninfo()).items()
             if name not in _SECRET_PARAMETERS
-        )
+        }
+        shown = [name for name in extra if "password" in name or "secret" in name]
+        if shown:
+            raise ConfigError(
+                f"metabase_url holds {shown[0]}, which DuckDB would show to every session. Use a "
+                "key or a service that needs none."
+            )
+        return " ".join(f"{name}='{_escape(value)}'" for name, value in extra.items())
 
 
 def _escape(value: str) -> str:

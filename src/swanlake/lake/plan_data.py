@@ -10,7 +10,7 @@ from sqlalchemy import delete
 from swanlake.errors import CommitConflict
 from swanlake.lake.changes import Change, ChangeType
 from swanlake.lake.draft import Draft, update_by
-from swanlake.lake.layout import Table
+from swanlake.lake.layout import DataFile, Table
 from swanlake.lake.operations import CreateTable, Delete, Insert, Merge
 from swanlake.lake.state import LiveTable
 from swanlake.lake.stats import TableColumnStats, merge
@@ -26,27 +26,16 @@ def add_files(draft: Draft, operation: Insert) -> None:
     stats = dict(live.columns)
     for file in operation.files:
         file_id = draft.new_file_id()
-        draft.add(
-            draft.tables.data_file,
-            data_file_id=file_id,
-            table_id=live.id,
+        _add_data_file(
+            draft,
+            live.id,
+            file_id,
+            file,
             begin_snapshot=draft.snapshot_id,
-            end_snapshot=None,
-            file_order=None,
-            path=file.path,
-            path_is_relative=True,
-            file_format="parquet",
-            record_count=file.record_count,
-            file_size_bytes=file.file_size_bytes,
-            footer_size=file.footer_size,
             row_id_start=row_id,
             partition_id=_partition_id(draft, operation, live.id),
-            encryption_key=None,
-            mapping_id=None,
-            partial_max=None,
         )
         row_id += file.record_count
-        _add_file_details(draft, live.id, file_id, file)
         for column in file.column_stats:
             # A column that was added later has no row: older rows may lie outside its bounds.
             if column.column_id in stats or not live.has_stats:
@@ -88,7 +77,36 @@ def _partition_id(draft: Draft, operation: Insert, table_id: int) -> int | None:
     return next((row["partition_id"] for row in made if row["table_id"] == table_id), None)
 
 
-def _add_file_details(draft: Draft, table_id: int, file_id: int, file: Any) -> None:
+def _add_data_file(
+    draft: Draft,
+    table_id: int,
+    file_id: int,
+    file: DataFile,
+    *,
+    begin_snapshot: int,
+    row_id_start: int,
+    partition_id: int | None,
+    partial_max: int | None = None,
+) -> None:
+    draft.add(
+        draft.tables.data_file,
+        data_file_id=file_id,
+        table_id=table_id,
+        begin_snapshot=begin_snapshot,
+        end_snapshot=None,
+        file_order=None,
+        path=file.path,
+        path_is_relative=True,
+        file_format="parquet",
+        record_count=file.record_count,
+        file_size_bytes=file.file_size_bytes,
+        footer_size=file.footer_size,
+        row_id_start=row_id_start,
+        partition_id=partition_id,
+        encryption_key=None,
+        mapping_id=None,
+        partial_max=partial_max,
+    )
     for column in file.column_stats:
         draft.add(
             draft.tables.file_column_stats,
@@ -217,26 +235,16 @@ def merge_files(draft: Draft, operation: Merge) -> None:
         part: SqlTable = getattr(draft.tables, name)
         draft.also(Write(delete(part).where(part.c.data_file_id.in_(operation.sources))))
     file_id = draft.new_file_id()
-    draft.add(
-        draft.tables.data_file,
-        data_file_id=file_id,
-        table_id=table.id,
+    _add_data_file(
+        draft,
+        table.id,
+        file_id,
+        operation.file,
         begin_snapshot=operation.begin_snapshot,
-        end_snapshot=None,
-        file_order=None,
-        path=operation.file.path,
-        path_is_relative=True,
-        file_format="parquet",
-        record_count=operation.file.record_count,
-        file_size_bytes=operation.file.file_size_bytes,
-        footer_size=operation.file.footer_size,
         row_id_start=operation.row_id_start,
         partition_id=operation.table.partition_id,
-        encryption_key=None,
-        mapping_id=None,
         partial_max=operation.partial_max,
     )
-    _add_file_details(draft, table.id, file_id, operation.file)
     draft.changed(Change(ChangeType.MERGE_ADJACENT, table.id))
 
 
