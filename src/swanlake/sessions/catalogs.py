@@ -5,10 +5,14 @@ from __future__ import annotations
 import logging
 
 from swanlake.engine.instance import Engine
-from swanlake.errors import CatalogUnreachable
+from swanlake.errors import CatalogUnreachable, Code, QueryError
 from swanlake.lake.lake import Lake
+from swanlake.sql.statement import Statement
 
 log = logging.getLogger("swanlake.sessions")
+
+#: Before the name of a catalog: the database in which DuckLake reads its metadata.
+_METADATA_OF = "__ducklake_metadata_"
 
 
 def attach_named(engine: Engine, lake: Lake, names: set[str]) -> bool:
@@ -30,6 +34,22 @@ def attach_named(engine: Engine, lake: Lake, names: set[str]) -> bool:
         log.info("the catalog %s was attached", name)
         changed = True
     return changed
+
+
+def keep_catalogs(engine: Engine, lake: Lake, statement: Statement) -> None:
+    """Refuses to take a catalog of the lake, or its name, away from the other sessions."""
+    if statement.attaches:
+        # DuckDB itself then refuses to give such a name to another database.
+        attach_named(engine, lake, statement.names)
+    if not statement.removes_catalogs:
+        return
+    for name in statement.names:
+        if engine.attached(name.removeprefix(_METADATA_OF)) is not None:
+            raise QueryError(
+                f"The catalog {name} is shared by all sessions and stays attached.",
+                identifier="CATALOG_IN_USE",
+                code=Code.PERMISSION_DENIED,
+            )
 
 
 def detach_lost(engine: Engine) -> bool:

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,26 +18,24 @@ import pyarrow as pa
 from swanlake.engine.errors import ENGINE_ERRORS, translate
 from swanlake.engine.host import EngineHost, Lease
 from swanlake.errors import (
-    Code,
     InvalidRequest,
     NotFound,
     QueryCancelled,
-    QueryError,
     SessionLost,
     SwanLakeError,
 )
 from swanlake.lake.gate import CommitGate
 from swanlake.lake.lake import Lake
 from swanlake.sessions import binding
-from swanlake.sessions.catalogs import attach_for_metadata, attach_named, detach_lost
+from swanlake.sessions.catalogs import attach_for_metadata, attach_named, detach_lost, keep_catalogs
 from swanlake.sessions.describe import describe
 from swanlake.sessions.ids import SessionKey
 from swanlake.sessions.prepared import PreparedStatement
 from swanlake.sessions.procedures import Procedure, find_procedure
 from swanlake.sessions.results import ResultStream
 from swanlake.sessions.runs import Run
-from swanlake.sessions.spill import SpillBuffer
 from swanlake.sessions.transaction import TransactionState
+from swanlake.sessions.uploads import received
 from swanlake.sql.quoting import identifier, literal
 from swanlake.sql.statement import Kind, Statement, parse
 
@@ -51,8 +49,6 @@ _TURN_POLL = 0.05
 _CLOSE_PATIENCE = 5.0
 #: The view through which a statement reads its bound parameters.
 _BOUND = "__swanlake_bound"
-#: Before the name of a catalog: the database in which DuckLake reads its metadata.
-_METADATA_OF = "__ducklake_metadata_"
 
 
 @dataclass(frozen=True)
@@ -122,7 +118,7 @@ class Session:
 
         The last of them loads the rows, and its count is the answer.
         """
-        with self._turn(run, transaction), self._uploaded(run, reader) as rows:
+        with self._turn(run, transaction), self._upload(run, reader) as rows:
             affected = 0
             statements = [self._parse(sql)[0] for sql in load(_BOUND)]
             with self._registered(rows), self._atomic(run, statements):
@@ -177,7 +173,7 @@ class Session:
             if not last.parameters:
                 return self._run_all(run, prepared.statements).affected or 0
             order = binding.arrange(reader.schema, last.parameters)
-            with self._uploaded(run, binding.bindable_reader(reader, order)) as rows:
+            with self._upload(run, binding.bindable_reader(reader, order)) as rows:
                 outcome = self._run_bulk(run, prepared.statements, rows, rows.schema)
             if outcome.stream is not None:
                 outcome.stream.close()
@@ -321,7 +317,7 @@ class Session:
     ) -> Outcome:
         """The only place where a client's statement meets DuckDB."""
         self.transaction.admit(statement)
-        self._keep_catalogs(statement)
+        keep_catalogs(self._lease.engine, self._services.lake, statement)
         procedure = find_procedure(statement)
         if procedure is not None:
             return self._run_procedure(run, procedure, statement, parameters)
@@ -338,21 +334,6 @@ class Session:
                 self._fail(error, statement)
         self._remember(statement)
         return outcome
-
-    def _keep_catalogs(self, statement: Statement) -> None:
-        """Refuses to take a catalog of the lake, or its name, away from the other sessions."""
-        if statement.attaches:
-            # DuckDB itself then refuses to give such a name to another database.
-            attach_named(self._lease.engine, self._services.lake, statement.names)
-        if not statement.removes_catalogs:
-            return
-        for name in statement.names:
-            if self._lease.engine.attached(name.removeprefix(_METADATA_OF)) is not None:
-                raise QueryError(
-                    f"The catalog {name} is shared by all sessions and stays attached.",
-                    identifier="CATALOG_IN_USE",
-                    code=Code.PERMISSION_DENIED,
-                )
 
     def _with_catalogs(self, statement: Statement, attempt: Callable[[], T]) -> T:
         """Attaches what a statement names and the engine does not know, and lets it try again.
@@ -515,35 +496,9 @@ class Session:
                     self._connection.execute("ROLLBACK")
                 raise
 
-    @contextmanager
-    def _uploaded(self, run: Run, reader: Any) -> Iterator[Any]:
-        """All rows that a client sends, before anything waits for them but this session.
-
-        Neither DuckDB nor a turn at the lake can be kept waiting by a client that is slow.
-        """
-        rows = SpillBuffer(
-            reader.schema, self._services.result_buffer_bytes, self._services.spill_directory
-        )
-        try:
-            self._receive(run, reader, rows)
-            yield pa.RecordBatchReader.from_batches(reader.schema, rows)
-        finally:
-            rows.close()
-
-    def _receive(self, run: Run, reader: Any, rows: SpillBuffer) -> None:
-        try:
-            for batch in reader:
-                run.check()
-                rows.append(batch)
-        except SwanLakeError:  # first: a timeout is an OSError as well
-            raise
-        except pa.ArrowException as broken:
-            raise InvalidRequest(f"The upload cannot be read: {broken}.") from broken
-        except OSError as full:
-            raise QueryError(
-                f"The upload could not be kept on disk: {full}.", identifier="UPLOAD_SPILL_FAILED"
-            ) from full
-        run.check()  # to its reader, an upload that broke off looks like one that is complete
+    def _upload(self, run: Run, reader: Any) -> AbstractContextManager[Any]:
+        services = self._services
+        return received(run, reader, services.result_buffer_bytes, services.spill_directory)
 
     @contextmanager
     def _registered(self, rows: Any) -> Iterator[None]:
