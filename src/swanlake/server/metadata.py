@@ -99,7 +99,7 @@ def catalogs(session: Session, run: Run, command: messages.CommandGetCatalogs) -
         SELECT database_name FROM duckdb_databases() WHERE {_VISIBLE_CATALOG}
         UNION SELECT unnest(?::VARCHAR[]) ORDER BY 1
     """
-    return _as(CATALOGS, _ask(session, run, sql, [session.lake_catalogs]))
+    return _as(CATALOGS, _ask(session, run, sql, [session.catalogs.names]))
 
 
 def db_schemas(session: Session, run: Run, command: messages.CommandGetDbSchemas) -> Any:
@@ -243,7 +243,7 @@ def _foreign_keys(session: Session, run: Run, where: _Filter, order: str) -> Any
 
 def _meet_catalog(session: Session, command: Any) -> None:
     """Catalogs that no session has used yet show their tables too."""
-    session.attach_catalog(command.catalog if command.HasField("catalog") else None)
+    session.catalogs.attach_for_metadata(command.catalog if command.HasField("catalog") else None)
 
 
 def _ask(session: Session, run: Run, sql: str, parameters: list[Any]) -> Any:
@@ -251,7 +251,7 @@ def _ask(session: Session, run: Run, sql: str, parameters: list[Any]) -> Any:
     try:
         return session.query(run, sql, parameters)
     except QueryError:
-        if not session.detach_lost_catalogs():
+        if not session.catalogs.detach_lost():
             raise
         return session.query(run, sql, parameters)
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from swanlake.errors import SwanLakeError
 from swanlake.protocol import messages
 from swanlake.sessions.runs import Run
-from swanlake.sessions.session import Session, set_statement, use_statement
+from swanlake.sessions.session import Session
+from swanlake.sql.quoting import identifier, literal
 
 _Error = messages.SetSessionOptionsResult.Error
 _INVALID_NAME = _Error(value=messages.SetSessionOptionsResult.INVALID_NAME)
@@ -63,7 +64,7 @@ def _use(session: Session, run: Run, place: Mapping[str, OptionValue]) -> bool:
         return False
     if catalog is None:  # the schema is one of the current catalog, not a catalog of that name
         catalog = session.location(run)[0]
-    return _runs(session, run, use_statement(str(catalog), str(schema) if schema else None))
+    return _runs(session, run, _use_statement(str(catalog), str(schema) if schema else None))
 
 
 def _set_timeout(
@@ -91,7 +92,7 @@ def _set(
     if value is None:
         session.options.pop(name, None)
         return None if _runs(session, run, f"RESET {name}") else _INVALID_VALUE
-    if isinstance(value, list) or not _runs(session, run, set_statement(name, value)):
+    if isinstance(value, list) or not _runs(session, run, _set_statement(name, value)):
         return _INVALID_VALUE
     session.options[name] = value
     return None
@@ -114,3 +115,14 @@ def _value(option: messages.SessionOptionValue) -> OptionValue:
         case kind:
             value: str | bool | int | float = getattr(option, kind)
             return value
+
+
+def _use_statement(catalog: str | None, schema: str | None) -> str:
+    """USE for a catalog, a schema, or both."""
+    return "USE " + ".".join(identifier(part) for part in (catalog, schema) if part)
+
+
+def _set_statement(name: str, value: object) -> str:
+    """SET for a DuckDB setting of this session."""
+    text = literal(value) if isinstance(value, str) else str(value).lower()
+    return f"SET SESSION {identifier(name)} = {text}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 
 from swanlake.engine.instance import Engine
 from swanlake.errors import CatalogUnreachable, Code, QueryError
@@ -15,64 +16,73 @@ log = logging.getLogger("swanlake.sessions")
 _METADATA_OF = "__ducklake_metadata_"
 
 
-def attach_named(engine: Engine, lake: Lake, names: set[str]) -> bool:
-    """Attaches the catalogs among these names that the engine lacks, or has from a former life.
+@dataclass(frozen=True)
+class LakeCatalogs:
+    """The catalogs of the lake, as the sessions of one engine see them."""
 
-    True if the engine then knows more than before. A catalog that was dropped is detached.
-    """
-    known = {info.name: lake.location(info) for info in lake.catalogs()}
-    changed = False
-    for name in names:
-        attached, registered = engine.attached(name), known.get(name)
-        if attached == registered or (registered is None and name == engine.catalog):
-            continue
-        if registered is None:
-            log.info("the catalog %s is gone and was detached", name)
-            engine.detach(name)
-            continue
-        engine.attach(registered)
-        log.info("the catalog %s was attached", name)
-        changed = True
-    return changed
+    engine: Engine
+    lake: Lake
 
+    @property
+    def names(self) -> list[str]:
+        """All of them, whether the engine has met them or not."""
+        return [info.name for info in self.lake.catalogs()]
 
-def keep_catalogs(engine: Engine, lake: Lake, statement: Statement) -> None:
-    """Refuses to take a catalog of the lake, or its name, away from the other sessions."""
-    if statement.attaches:
-        # DuckDB itself then refuses to give such a name to another database.
-        attach_named(engine, lake, statement.names)
-    if not statement.removes_catalogs:
-        return
-    for name in statement.names:
-        if engine.attached(name.removeprefix(_METADATA_OF)) is not None:
-            raise QueryError(
-                f"The catalog {name} is shared by all sessions and stays attached.",
-                identifier="CATALOG_IN_USE",
-                code=Code.PERMISSION_DENIED,
-            )
+    def attach_named(self, names: set[str]) -> bool:
+        """Attaches the catalogs among these names that the engine lacks, or has from a former life.
 
+        True if the engine then knows more than before. A catalog that was dropped is detached.
+        """
+        known = {info.name: self.lake.location(info) for info in self.lake.catalogs()}
+        changed = False
+        for name in names:
+            attached, registered = self.engine.attached(name), known.get(name)
+            if attached == registered or (registered is None and name == self.engine.catalog):
+                continue
+            if registered is None:
+                log.info("the catalog %s is gone and was detached", name)
+                self.engine.detach(name)
+                continue
+            self.engine.attach(registered)
+            log.info("the catalog %s was attached", name)
+            changed = True
+        return changed
 
-def detach_lost(engine: Engine) -> bool:
-    """Detaches every catalog that cannot be read, but for the one in which sessions begin.
+    def keep(self, statement: Statement) -> None:
+        """Refuses to take a catalog of the lake, or its name, away from the other sessions."""
+        if statement.attaches:
+            # DuckDB itself then refuses to give such a name to another database.
+            self.attach_named(statement.names)
+        if not statement.removes_catalogs:
+            return
+        for name in statement.names:
+            if self.engine.attached(name.removeprefix(_METADATA_OF)) is not None:
+                raise QueryError(
+                    f"The catalog {name} is shared by all sessions and stays attached.",
+                    identifier="CATALOG_IN_USE",
+                    code=Code.PERMISSION_DENIED,
+                )
 
-    It is attached again when it is next named and can be. True if there was one.
-    """
-    lost = [
-        name
-        for name in engine.attached_names
-        if name != engine.catalog and not engine.can_read(name)
-    ]
-    for name in lost:
-        log.warning("the catalog %s cannot be read and was detached", name)
-        engine.detach(name)
-    return bool(lost)
+    def detach_lost(self) -> bool:
+        """Detaches every catalog that cannot be read, but for the one in which sessions begin.
 
+        It is attached again when it is next named and can be. True if there was one.
+        """
+        lost = [
+            name
+            for name in self.engine.attached_names
+            if name != self.engine.catalog and not self.engine.can_read(name)
+        ]
+        for name in lost:
+            log.warning("the catalog %s cannot be read and was detached", name)
+            self.engine.detach(name)
+        return bool(lost)
 
-def attach_for_metadata(engine: Engine, lake: Lake, name: str | None) -> None:
-    """Attaches the catalog whose content is asked for, or all; one that cannot be looks empty."""
-    names = [info.name for info in lake.catalogs()] if name is None else [name.lower()]
-    for name in names:
-        try:
-            attach_named(engine, lake, {name})
-        except CatalogUnreachable as broken:
-            log.warning("%s", broken)
+    def attach_for_metadata(self, name: str | None) -> None:
+        """Attaches the catalog that is asked for, or all; one that cannot be is shown empty."""
+        names = self.names if name is None else [name.lower()]
+        for name in names:
+            try:
+                self.attach_named({name})
+            except CatalogUnreachable as broken:
+                log.warning("%s", broken)

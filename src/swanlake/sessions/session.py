@@ -27,7 +27,7 @@ from swanlake.errors import (
 from swanlake.lake.gate import CommitGate
 from swanlake.lake.lake import Lake
 from swanlake.sessions import binding
-from swanlake.sessions.catalogs import attach_for_metadata, attach_named, detach_lost, keep_catalogs
+from swanlake.sessions.catalogs import LakeCatalogs
 from swanlake.sessions.describe import describe
 from swanlake.sessions.ids import SessionKey
 from swanlake.sessions.prepared import PreparedStatement
@@ -36,7 +36,6 @@ from swanlake.sessions.results import ResultStream
 from swanlake.sessions.runs import Run
 from swanlake.sessions.transaction import TransactionState
 from swanlake.sessions.uploads import received
-from swanlake.sql.quoting import identifier, literal
 from swanlake.sql.statement import Kind, Statement, parse
 
 log = logging.getLogger("swanlake.sessions")
@@ -200,17 +199,9 @@ class Session:
     # ---- settings ------------------------------------------------------------------------------
 
     @property
-    def lake_catalogs(self) -> list[str]:
-        """The catalogs of the lake, whether the engine has met them or not."""
-        return [info.name for info in self._services.lake.catalogs()]
-
-    def attach_catalog(self, name: str | None) -> None:
-        """Makes the catalog of that name known, or all of them, before their content is listed."""
-        attach_for_metadata(self._lease.engine, self._services.lake, name)
-
-    def detach_lost_catalogs(self) -> bool:
-        """Lets go of catalogs that cannot be read any more; True if there were any."""
-        return detach_lost(self._lease.engine)
+    def catalogs(self) -> LakeCatalogs:
+        """The catalogs of the lake; they are attached when they are first named."""
+        return LakeCatalogs(self._lease.engine, self._services.lake)
 
     def location(self, run: Run) -> tuple[str, str]:
         """The current catalog and schema."""
@@ -317,7 +308,7 @@ class Session:
     ) -> Outcome:
         """The only place where a client's statement meets DuckDB."""
         self.transaction.admit(statement)
-        keep_catalogs(self._lease.engine, self._services.lake, statement)
+        self.catalogs.keep(statement)
         procedure = find_procedure(statement)
         if procedure is not None:
             return self._run_procedure(run, procedure, statement, parameters)
@@ -345,7 +336,7 @@ class Session:
         except (duckdb.CatalogException, duckdb.BinderException):
             # Statements need not name the catalog of USE; it may have gone and come back.
             names = statement.names | self._names_in_use()
-            if not attach_named(self._lease.engine, self._services.lake, names):
+            if not self.catalogs.attach_named(names):
                 raise
             return attempt()
 
@@ -619,14 +610,3 @@ class Session:
 def _arranged(batches: list[Any], statement: Statement) -> list[Any]:
     order = binding.arrange(batches[0].schema, statement.parameters)
     return [binding.bindable(batch, order) for batch in batches]
-
-
-def use_statement(catalog: str | None, schema: str | None) -> str:
-    """USE for a catalog, a schema, or both."""
-    return "USE " + ".".join(identifier(part) for part in (catalog, schema) if part)
-
-
-def set_statement(name: str, value: object) -> str:
-    """SET for a DuckDB setting of this session."""
-    text = literal(value) if isinstance(value, str) else str(value).lower()
-    return f"SET SESSION {identifier(name)} = {text}"
