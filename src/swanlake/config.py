@@ -19,6 +19,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from swanlake.errors import ConfigError
 
 ENV_PREFIX = "SWANLAKE_"
+#: The queue's variables are known without our prefix too.
+QUEUE_PREFIX = "DUCKLING_QUEUE_"
 CONFIG_ENV = "SWANLAKE_CONFIG"
 DEFAULT_CONFIG_FILE = "swanlake.toml"
 
@@ -126,6 +128,54 @@ class Settings:
         30.0, "How long running statements may finish after SIGTERM or SIGINT.", minimum=0
     )
 
+    duckling_queue_root: Path | None = _setting(
+        None, "Where the queue keeps rows that are not in the lake yet. Empty: `<home>/queue`."
+    )
+    duckling_queue_buffer_max_rows: int = _setting(
+        50_000, "A table with this many rows in the queue is flushed.", minimum=1
+    )
+    duckling_queue_rotate_size_bytes: int = _setting(
+        100_000_000, "A table with this many bytes in the queue is flushed.", minimum=1
+    )
+    duckling_queue_rotate_interval_seconds: float = _setting(
+        300.0,
+        "Rows that have waited for so long are flushed, with all that came to their table since.",
+        minimum=0,
+    )
+    duckling_queue_flush_interval_seconds: float = _setting(
+        60.0,
+        "How often the queue looks for rows that have waited too long and for what other servers "
+        "left behind.",
+        minimum=0.05,
+    )
+    duckling_queue_max_parallel_flushes: int = _setting(
+        2, "Tables that are flushed at the same time.", minimum=1
+    )
+    duckling_queue_max_bytes: int = _setting(
+        10_000_000_000,
+        "With so much on disk and not in the lake, the queue refuses more until it has flushed.",
+        minimum=1,
+    )
+    duckling_queue_retention_seconds: float = _setting(
+        0.0, "How long segments are kept after their flush. 0: not at all.", minimum=0
+    )
+    duckling_queue_target_catalog: str = _setting(
+        "swanlake", "Where queued rows go when the session is not in a catalog of the lake."
+    )
+    duckling_queue_auto_create_tables: bool = _setting(
+        False, "An insert into the queue makes a table that does not exist, from its columns."
+    )
+    duckling_queue_dlq_target: str = _setting(
+        "",
+        "Where segments go that can never be flushed: a directory or s3://… "
+        "Empty: `dead-letters` in the queue's directory.",
+    )
+    duckling_queue_in_transaction: Literal["refuse", "immediate"] = _setting(
+        "refuse",
+        "An insert into the queue inside a transaction is refused, or done at once, whatever "
+        "becomes of the transaction.",
+    )
+
     log_level: Literal["debug", "info", "warning", "error"] = _setting(
         "info", "The least severe message that is logged."
     )
@@ -161,6 +211,12 @@ class Setting:
         return ENV_PREFIX + self.name.upper()
 
     @property
+    def variables(self) -> tuple[str, ...]:
+        """All environment variables that set it."""
+        short = self.name.upper()
+        return (self.env, short) if short.startswith(QUEUE_PREFIX) else (self.env,)
+
+    @property
     def flag(self) -> str:
         return "--" + self.name.replace("_", "-")
 
@@ -169,7 +225,9 @@ class Setting:
         """The type as the documentation writes it."""
         if get_origin(self.type) is Literal:
             return " \\| ".join(f"`{choice}`" for choice in get_args(self.type))
-        return {int: "integer", float: "number", str: "text"}.get(self.type, "path")
+        return {bool: "boolean", int: "integer", float: "number", str: "text"}.get(
+            self.type, "path"
+        )
 
     def parse(self, raw: object, where: str) -> Any:
         """Reads a value from text (environment, flag) or from a TOML value."""
@@ -221,6 +279,15 @@ def _parse_float(raw: object) -> float:
     return value
 
 
+def _parse_bool(raw: object) -> bool:
+    if isinstance(raw, bool):
+        return raw
+    try:
+        return {"true": True, "1": True, "false": False, "0": False}[str(raw).strip().lower()]
+    except KeyError:
+        raise ValueError("true or false") from None
+
+
 def _parse_path(raw: object) -> Path:
     if not isinstance(raw, str) or not raw:
         raise ValueError("a path")
@@ -238,6 +305,7 @@ def _parse_choice(raw: object, choices: tuple[str, ...]) -> str:
 
 
 _PARSERS: Mapping[Any, Callable[[object], Any]] = {
+    bool: _parse_bool,
     int: _parse_int,
     float: _parse_float,
     str: _parse_text,
@@ -289,9 +357,9 @@ def load(
             raise ConfigError(f"{path}: {key!r} is given twice, as a key and in a table.")
         take(key, raw, f"{path}: {key}", str(path))
 
-    variables = {row.env: row.name for row in SETTINGS.values()}
-    for variable, text in environ.items():
-        if variable.startswith(ENV_PREFIX) and variable not in OTHER_VARIABLES:
+    variables = {variable: row.name for row in SETTINGS.values() for variable in row.variables}
+    for variable, text in sorted(environ.items()):  # the longer name comes last, and wins
+        if variable.startswith((ENV_PREFIX, QUEUE_PREFIX)) and variable not in OTHER_VARIABLES:
             _check_known(variable, variables, "unknown environment variable")
             take(variables[variable], text, variable, variable)
 
@@ -353,7 +421,8 @@ def reference() -> str:
         "with `threads = 4` is `duckdb_threads = 4`.",
         "`swanlake config show` prints what is in force and where it came from.",
         "",
-        "An unknown key or an unreadable value stops the start with exit code 2.",
+        "An unknown key or an unreadable value stops the start with exit code 2. The variables of",
+        "the queue are known without `SWANLAKE_` too: `DUCKLING_QUEUE_ROOT`.",
         "",
         "| setting | environment variable | type | default | |",
         "|---|---|---|---|---|",

@@ -23,6 +23,7 @@
     │   ├── CommitFailed              contention or lost connections outlasted the retries
     │   └── CommitStateUnknown        it cannot be found out whether the commit happened
     └── ServerUnavailable             draining or overloaded: try again, here or elsewhere
+        └── QueueUnavailable          the queue cannot keep or flush rows now: its disk, its limits
 
 An error is known by its ``identifier``: a stable word in capitals that begins every message on the
 wire, so that a client in any language can match it. ``docs/errors.md`` lists them all.
@@ -187,6 +188,12 @@ class ServerUnavailable(SwanLakeError):
     identifier = "SERVER_UNAVAILABLE"
     code = Code.UNAVAILABLE
     retryable = True
+
+
+class QueueUnavailable(ServerUnavailable):
+    """The queue cannot keep rows, or bring them to the lake, for now. Nothing was written."""
+
+    identifier = "QUEUE_UNAVAILABLE"
 
 
 class LakeError(SwanLakeError):

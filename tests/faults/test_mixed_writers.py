@@ -39,6 +39,8 @@ CONFLICTS = (
     "Transaction conflict",
     # Two deletes from one file: the stock check misses them, the index does not.
     "ducklake_delete_file_active_uidx",
+    # A stock writer that loses the race for the head ten times in a row says so and gives up.
+    "Exceeded the maximum retry count",
 )
 LOCKED = ("database is locked", "cannot rollback - no transaction is active")
 

@@ -15,6 +15,8 @@ LAYERS = [
     {"cli"},
     {"server", "client"},
     {"sessions"},
+    {"pipeline"},
+    {"queue"},
     {"engine"},
     {"lake"},
     {"sql"},

@@ -14,6 +14,8 @@ from swanlake.engine.instance import EngineSpec
 from swanlake.errors import SwanLakeError
 from swanlake.lake.gate import CommitGate
 from swanlake.lake.lake import Lake
+from swanlake.pipeline.inline import InlineRunner
+from swanlake.queue.runtime import DucklingQueue, QueueSettings
 from swanlake.sessions.ids import SessionKey
 from swanlake.sessions.runs import Run, Watchdog
 from swanlake.sessions.session import Session, SessionServices
@@ -27,7 +29,10 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SessionServic
     with Lake.open(home / "catalogs", home / "data") as lake:
         location = lake.location(lake.ensure_catalog("swanlake").info)
         host = SharedHost(EngineSpec(lake=location, temp_directory=home / "tmp"))
-        yield SessionServices(host, lake, CommitGate(5), 1 << 20, Path(home))
+        gate = CommitGate(5)
+        queue = DucklingQueue(QueueSettings(home / "queue"), lake, gate, InlineRunner(host))
+        yield SessionServices(host, lake, gate, queue, 1 << 20, Path(home))
+        queue.stop(5)
         host.close()
 
 

@@ -19,7 +19,7 @@ import duckdb
 import pyarrow as pa
 
 from swanlake.errors import InvalidRequest, Unsupported
-from swanlake.lake.disk import sync
+from swanlake.lake.disk import make_directories, sync
 from swanlake.lake.files import delete, is_url
 from swanlake.lake.layout import Column, DataFile, DeleteFile, Table
 from swanlake.lake.partitioning import Partition, folder_path, partitions
@@ -230,7 +230,7 @@ def _move(folder: str, table: Table, files: Mapping[str, DataFile | DeleteFile])
     try:
         for path, file in files.items():
             place = table.directory + file.path
-            directories |= _make_directories(os.path.dirname(place))
+            directories |= make_directories(os.path.dirname(place))
             sync(folder + path)
             os.replace(folder + path, place)
         for directory in directories:
@@ -238,17 +238,6 @@ def _move(folder: str, table: Table, files: Mapping[str, DataFile | DeleteFile])
     except BaseException:
         remove_files(table, files.values())
         raise
-
-
-def _make_directories(directory: str) -> set[str]:
-    """Makes a directory; returns those whose content changes when a file comes into it."""
-    changed = {directory}
-    above = directory
-    while not os.path.isdir(above):
-        above = os.path.dirname(above)
-        changed.add(above)
-    os.makedirs(directory, exist_ok=True)
-    return changed
 
 
 def _rows(query: str, table: Table, keys: Sequence[Partition]) -> str:

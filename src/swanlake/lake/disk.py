@@ -13,3 +13,14 @@ def sync(path: str | Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def make_directories(directory: str) -> set[str]:
+    """Makes a directory; returns those whose content changes when a file comes into it."""
+    changed = {directory}
+    above = directory
+    while not os.path.isdir(above):
+        above = os.path.dirname(above)
+        changed.add(above)
+    os.makedirs(directory, exist_ok=True)
+    return changed

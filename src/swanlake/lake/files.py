@@ -6,6 +6,7 @@ only the root of a store is given to it as a URL.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -16,6 +17,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from swanlake.errors import CatalogUnreachable
+from swanlake.lake.disk import make_directories, sync
 
 
 def is_url(path: str) -> bool:
@@ -46,6 +48,33 @@ def missing(paths: Iterable[str]) -> list[str]:
             answers = filesystem.get_file_info([_open(path)[2] for path in files])
         found += [path for path, info in zip(files, answers, strict=True) if not info.is_file]
     return found
+
+
+def read(path: str) -> bytes:
+    """The content of a file."""
+    with _reachable(path):
+        filesystem, _, inside = _open(path)
+        with filesystem.open_input_stream(inside) as source:
+            return bytes(source.read())
+
+
+def write(path: str, content: bytes) -> None:
+    """Writes a file, over what may be there; it is on disk when this returns."""
+    with _reachable(path):
+        if is_url(path):
+            filesystem, _, inside = _open(path)
+            with filesystem.open_output_stream(inside) as sink:
+                sink.write(content)
+            return
+        directories = make_directories(os.path.dirname(path))
+        partial = f"{path}.partial"
+        with open(partial, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+        for directory in directories:
+            sync(directory)
 
 
 def delete(path: str) -> None:

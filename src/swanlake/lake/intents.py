@@ -108,8 +108,8 @@ def needs_names(operations: Iterable[Any]) -> bool:
 
 
 def ledger_entries(commit: Commit) -> Sequence[str]:
-    """What a commit leaves in the ledger: its own id, and the work it was for."""
-    return (own_entry(commit), *commit.ledger)
+    """What a commit leaves in the ledger: its own id, the work it was for, and its notes."""
+    return (own_entry(commit), *commit.ledger, *commit.notes)
 
 
 def own_entry(commit: Commit) -> str:

@@ -20,6 +20,7 @@ import duckdb
 from swanlake.config import Settings
 from swanlake.errors import InvalidRequest
 from swanlake.lake import datafile
+from swanlake.lake.claims import Claims, FileClaims, PostgresClaims
 from swanlake.lake.commit import NOTHING_WRITTEN, Committed, Retries
 from swanlake.lake.gc import DEFAULT_AGE, Garbage
 from swanlake.lake.keeper import RemoteLake
@@ -134,6 +135,12 @@ class Lake:
         """Deletes the files that no catalog needs, or lists them."""
         return self._keeper.collect(age, dry_run)
 
+    def claims(self) -> Claims:
+        """Names that only one process at a time can hold; the caller closes it."""
+        if isinstance(self._place, Path):
+            return FileClaims(self._place / "claims")
+        return PostgresClaims(self._place)
+
     def location(self, info: CatalogInfo) -> LakeLocation:
         """How an engine attaches a catalog."""
         if isinstance(self._place, Path):
@@ -169,6 +176,18 @@ class Catalog:
     def table(self, schema: str, name: str, at: int | None = None) -> Table:
         """A table, all that is needed to write files for it; raises NotFound."""
         return self.keeper.table(self.info, schema, name, at)
+
+    def table_by_id(self, table_id: int) -> Table:
+        """A table by what never changes of it; raises NotFound."""
+        return self.keeper.table_by_id(self.info, table_id)
+
+    def ledger(self, entries: Sequence[str]) -> dict[str, int]:
+        """Those of the entries that are in the ledger, with the snapshots they came with."""
+        return self.keeper.ledger(self.info, list(entries))
+
+    def ledger_under(self, prefix: str) -> list[str]:
+        """The entries of the ledger that begin with a text."""
+        return self.keeper.ledger_under(self.info, prefix)
 
     def check(self) -> list[str]:
         """What is wrong with the catalog, one sentence each."""

@@ -157,6 +157,21 @@ class LocalLake:
         with self._reading(info) as (store, connection):
             return reading.read_table(connection, store.tables, schema, name, at)
 
+    def table_by_id(self, info: CatalogInfo, table_id: int) -> Table:
+        """A table by what never changes of it; raises NotFound."""
+        with self._reading(info) as (store, connection):
+            return reading.read_table_by_id(connection, store.tables, table_id)
+
+    def ledger(self, info: CatalogInfo, entries: list[str]) -> dict[str, int]:
+        """Those of the entries that are in the ledger, with the snapshots they came with."""
+        with self._reading(info) as (store, connection):
+            return reading.ledger(connection, store.tables, entries)
+
+    def ledger_under(self, info: CatalogInfo, prefix: str) -> list[str]:
+        """The entries of the ledger that begin with a text."""
+        with self._reading(info) as (store, connection):
+            return reading.ledger_under(connection, store.tables, prefix)
+
     def check(self, info: CatalogInfo) -> list[str]:
         """What is wrong with a catalog, one sentence each."""
         with self._reading(info) as (store, connection):

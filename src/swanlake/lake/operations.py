@@ -115,12 +115,14 @@ class Commit:
     """All that becomes visible at once, or not at all.
 
     ``base`` is the snapshot from which the changes were worked out; without one, nothing was read.
-    ``ledger`` names work that must be committed once: if it was, the commit does nothing.
+    ``ledger`` names work that must be committed once: if it was, the commit does nothing. ``notes``
+    are kept beside it, for whoever asks the ledger later.
     """
 
     operations: tuple[Operation, ...]
     base: int | None = None
     ledger: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     author: str | None = None
     message: str | None = None
     extra_info: str | None = None

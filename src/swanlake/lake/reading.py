@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, cast
 
-from sqlalchemy import ColumnElement, Connection, Row, func, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, func, select
 from sqlalchemy import Table as SqlTable
 
 from swanlake.errors import Code, LakeError, NotFound
@@ -21,6 +21,9 @@ from swanlake.lake.layout import (
     folded,
 )
 from swanlake.lake.tables import CatalogTables
+
+#: Databases limit how many parameters a statement takes.
+_ENTRIES_AT_ONCE = 500
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,43 @@ def read_table(
     """A table as it is, or as it was at a snapshot; names are compared without regard to case."""
     snapshot_id = newest_snapshot(connection, tables) if at is None else at
     row = _find(connection, tables, schema, name, snapshot_id)
+    return _table(connection, tables, row, snapshot_id)
+
+
+def read_table_by_id(connection: Connection, tables: CatalogTables, table_id: int) -> Table:
+    """A table as it is, whatever it is called by now."""
+    snapshot_id = newest_snapshot(connection, tables)
+    found = _live_tables(tables, snapshot_id).where(tables.table.c.table_id == table_id)
+    row = connection.execute(found).first()
+    if row is None:
+        raise NotFound(
+            f"The table with the id {table_id} is gone at snapshot {snapshot_id}.",
+            identifier="TABLE_NOT_FOUND",
+        )
+    return _table(connection, tables, row, snapshot_id)
+
+
+def ledger(connection: Connection, tables: CatalogTables, entries: list[str]) -> dict[str, int]:
+    """Those of the entries that are in the ledger, with the snapshots they came with."""
+    known = tables.swanlake_ledger
+    found: dict[str, int] = {}
+    for start in range(0, len(entries), _ENTRIES_AT_ONCE):
+        some = entries[start : start + _ENTRIES_AT_ONCE]
+        rows = connection.execute(select(known).where(known.c.entry.in_(some)))
+        found |= {row.entry: int(row.snapshot_id) for row in rows}
+    return found
+
+
+def ledger_under(connection: Connection, tables: CatalogTables, prefix: str) -> list[str]:
+    """The entries of the ledger that begin with a text."""
+    known = tables.swanlake_ledger
+    rows = connection.execute(
+        select(known.c.entry).where(known.c.entry.startswith(prefix, autoescape=True))
+    )
+    return [row.entry for row in rows]
+
+
+def _table(connection: Connection, tables: CatalogTables, row: Row[Any], snapshot_id: int) -> Table:
     partition_id, partition_keys = _partitioning(connection, tables, row.table_id, snapshot_id)
     return Table(
         id=row.table_id,
@@ -104,6 +144,23 @@ def _find(
 ) -> Row[Any]:
     table, schemas = tables.table, tables.schema
     rows = connection.execute(
+        _live_tables(tables, at).where(
+            # Databases fold letters beyond ASCII in different ways, and DuckDB does not at all.
+            func.lower(schemas.c.schema_name).in_([folded(schema), schema.lower()]),
+            func.lower(table.c.table_name).in_([folded(name), name.lower()]),
+        )
+    ).all()
+    for row in rows:
+        if folded(row.schema_name) == folded(schema) and folded(row.table_name) == folded(name):
+            return row
+    raise NotFound(
+        f"There is no table {schema}.{name} at snapshot {at}.", identifier="TABLE_NOT_FOUND"
+    )
+
+
+def _live_tables(tables: CatalogTables, at: int) -> Select[Any]:
+    table, schemas = tables.table, tables.schema
+    return (
         select(
             table.c.table_id,
             table.c.table_name,
@@ -114,19 +171,7 @@ def _find(
             schemas.c.path_is_relative.label("schema_is_relative"),
         )
         .join(schemas, schemas.c.schema_id == table.c.schema_id)
-        .where(
-            _visible(table, at),
-            _visible(schemas, at),
-            # Databases fold letters beyond ASCII in different ways, and DuckDB does not at all.
-            func.lower(schemas.c.schema_name).in_([folded(schema), schema.lower()]),
-            func.lower(table.c.table_name).in_([folded(name), name.lower()]),
-        )
-    ).all()
-    for row in rows:
-        if folded(row.schema_name) == folded(schema) and folded(row.table_name) == folded(name):
-            return cast("Row[Any]", row)
-    raise NotFound(
-        f"There is no table {schema}.{name} at snapshot {at}.", identifier="TABLE_NOT_FOUND"
+        .where(_visible(table, at), _visible(schemas, at))
     )
 
 

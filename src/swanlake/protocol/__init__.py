@@ -35,6 +35,8 @@ class Headers:
     SESSION_RESUME = "x-swanlake-session-resume"
     QUERY_ID = "x-swanlake-query-id"
     QUERY_TIMEOUT = "x-swanlake-query-timeout-seconds"
+    INGEST_ID = "x-swanlake-ingest-id"
+    INGEST_SEQUENCE = "x-swanlake-ingest-sequence"
 
 
 class Actions:

@@ -20,6 +20,8 @@ from swanlake.engine.host import EngineHost, open_host
 from swanlake.errors import AddressInUse, ConfigError, QueryCancelled, StartupError
 from swanlake.lake.gate import CommitGate
 from swanlake.lake.lake import DEFAULT_CATALOG, Lake
+from swanlake.pipeline.inline import InlineRunner
+from swanlake.queue.runtime import DucklingQueue, QueueSettings
 from swanlake.server.auth import open_authenticator
 from swanlake.server.service import SwanLakeService
 from swanlake.sessions.peers import connected_peers
@@ -52,12 +54,22 @@ class Server:
         except BaseException:
             self._lake.close()
             raise
+        gate = CommitGate(settings.commit_lock_timeout_seconds)
+        try:
+            self._queue = DucklingQueue(
+                QueueSettings.from_settings(settings), self._lake, gate, InlineRunner(self._host)
+            )
+        except BaseException:
+            self._host.close()
+            self._lake.close()
+            raise
         self.registry = SessionRegistry(
             settings,
             SessionServices(
                 host=self._host,
                 lake=self._lake,
-                gate=CommitGate(settings.commit_lock_timeout_seconds),
+                gate=gate,
+                queue=self._queue,
                 result_buffer_bytes=settings.result_buffer_bytes,
                 spill_directory=settings.temp_directory,
             ),
@@ -71,8 +83,7 @@ class Server:
             )
         except Exception as refused:
             self.registry.stop()
-            self._host.close()
-            self._lake.close()
+            self._close_lake(_CLOSE_SECONDS)
             raise AddressInUse(
                 f"Cannot listen on {settings.host}:{settings.port}: another process has it, or the "
                 "address is not of this machine. Choose another with --port or --host."
@@ -105,6 +116,11 @@ class Server:
         self._interrupt()
         self.registry.stop()
         closing.join(_CLOSE_SECONDS)
+        self._close_lake(max(deadline - time.monotonic(), _CLOSE_SECONDS))
+
+    def _close_lake(self, grace: float) -> None:
+        """The queue first: a flush needs the engine and the lake to its end."""
+        self._queue.stop(grace)
         self._host.close()
         self._lake.close()
 

@@ -10,12 +10,14 @@ import pyarrow.flight as flight
 
 from swanlake.errors import InvalidRequest, SwanLakeError
 from swanlake.protocol import Headers
+from swanlake.queue.names import Ingest
 from swanlake.server.auth import Authenticator, Identity
 from swanlake.server.wire_errors import raise_on_wire
 from swanlake.sessions.ids import SessionKey, peer_address
 
 _MIDDLEWARE = "swanlake"
 _MAX_ID_LENGTH = 256
+_INGEST = (Headers.INGEST_ID, Headers.INGEST_SEQUENCE)
 
 
 class Call:
@@ -58,6 +60,23 @@ class Call:
         if not 0 <= seconds < float("inf"):
             raise InvalidRequest(f"{Headers.QUERY_TIMEOUT} is {text!r}, not a number of seconds.")
         return seconds
+
+    def ingest(self, options: Mapping[str, object]) -> Ingest | None:
+        """What the producer calls the rows of this call: by header, or by option of the session."""
+        named = {name: str(options[name]) for name in _INGEST if name in options}
+        named |= {name: self._headers[name] for name in _INGEST if name in self._headers}
+        producer = named.get(Headers.INGEST_ID, "").strip()
+        if not producer:
+            return None
+        if len(producer) > _MAX_ID_LENGTH:
+            raise InvalidRequest(f"{Headers.INGEST_ID} is longer than {_MAX_ID_LENGTH} characters.")
+        number = named.get(Headers.INGEST_SEQUENCE, "").strip()
+        if not number.isdecimal() or int(number) >= 2**63:
+            raise InvalidRequest(
+                f"{Headers.INGEST_ID} needs {Headers.INGEST_SEQUENCE} beside it, a whole number "
+                f"that is the batch's own; it is {number!r}."
+            )
+        return Ingest(producer, int(number))
 
     def _header_id(self, name: str) -> str | None:
         value = self._headers.get(name, "").strip()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from swanlake.errors import SwanLakeError
-from swanlake.protocol import messages
+from swanlake.protocol import Headers, messages
 from swanlake.sessions.runs import Run
 from swanlake.sessions.session import Session
 from swanlake.sql.quoting import identifier, literal
@@ -16,6 +16,8 @@ _INVALID_VALUE = _Error(value=messages.SetSessionOptionsResult.INVALID_VALUE)
 
 _PLACE: tuple[str, ...] = ("catalog", "schema")
 _TIMEOUT = "query_timeout_seconds"
+#: Options that stand for a header of every call.
+_KEPT = (Headers.INGEST_ID, Headers.INGEST_SEQUENCE)
 OptionValue = str | bool | int | float | list[str] | None
 
 
@@ -29,9 +31,12 @@ def set_options(
     if place and not _use(session, run, place):
         errors |= dict.fromkeys(place, _INVALID_VALUE)
     for name, value in wanted.items():
-        error = (
-            _set_timeout(session, value) if name == _TIMEOUT else _set(session, run, name, value)
-        )
+        if name in _KEPT:
+            error = _keep(session, name, value)
+        elif name == _TIMEOUT:
+            error = _set_timeout(session, value)
+        else:
+            error = _set(session, run, name, value)
         if error is not None:
             errors[name] = error
     return messages.SetSessionOptionsResult(errors=errors)
@@ -80,6 +85,18 @@ def _set_timeout(
     if not 0 <= seconds < float("inf"):
         return _INVALID_VALUE
     session.query_timeout = seconds
+    return None
+
+
+def _keep(
+    session: Session, name: str, value: OptionValue
+) -> messages.SetSessionOptionsResult.Error | None:
+    if isinstance(value, list):
+        return _INVALID_VALUE
+    if value is None:
+        session.options.pop(name, None)
+    else:
+        session.options[name] = value
     return None
 
 

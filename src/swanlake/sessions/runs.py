@@ -10,7 +10,8 @@ from contextlib import contextmanager
 
 import duckdb
 
-from swanlake.errors import QueryCancelled, QueryTimeout, SwanLakeError
+from swanlake.errors import InvalidRequest, QueryCancelled, QueryTimeout, SwanLakeError
+from swanlake.queue.names import Ingest
 from swanlake.sessions.ids import SessionKey, new_handle
 
 log = logging.getLogger("swanlake.sessions")
@@ -33,17 +34,32 @@ class Run:
         *,
         query_id: str | None = None,
         timeout: float | None = None,
+        ingest: Ingest | None = None,
     ) -> None:
         self.handle = new_handle()
         self.session = session
         self.query_id = query_id or self.handle.hex()
         self.started = time.monotonic()
         self._timeout = timeout
+        self._ingest = ingest
+        self._ingested: set[str] = set()
         self._watchdog = watchdog
         self._lock = threading.Lock()
         self._stop: SwanLakeError | None = None
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._client_is_gone: Callable[[], bool] | None = None
+
+    def ingest(self, table: str) -> Ingest | None:
+        """What the producer calls the rows for a table; they can be named once in a statement."""
+        if self._ingest is not None:
+            if table in self._ingested:
+                raise InvalidRequest(
+                    f"The text inserts into {table} twice, and both would be batch "
+                    f"{self._ingest.sequence} of {self._ingest.producer}: send them one by one.",
+                    identifier="INGEST_AMBIGUOUS",
+                )
+            self._ingested.add(table)
+        return self._ingest
 
     @contextmanager
     def call(self, client_is_gone: Callable[[], bool] | None) -> Iterator[None]:

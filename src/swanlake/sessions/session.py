@@ -26,12 +26,16 @@ from swanlake.errors import (
 )
 from swanlake.lake.gate import CommitGate
 from swanlake.lake.lake import Lake
+from swanlake.queue.runtime import DucklingQueue
 from swanlake.sessions import binding
 from swanlake.sessions.catalogs import LakeCatalogs
 from swanlake.sessions.describe import describe
+from swanlake.sessions.direct import BOUND
 from swanlake.sessions.ids import SessionKey
 from swanlake.sessions.prepared import PreparedStatement
-from swanlake.sessions.procedures import Procedure, find_procedure
+from swanlake.sessions.procedure import Procedure, Scope
+from swanlake.sessions.procedures import find_procedure
+from swanlake.sessions.queueing import SessionQueue, Shadow, pragma_as_call
 from swanlake.sessions.results import ResultStream
 from swanlake.sessions.runs import Run
 from swanlake.sessions.transaction import TransactionState
@@ -46,8 +50,6 @@ T = TypeVar("T")
 STATEMENT_ERRORS: tuple[type[Exception], ...] = (*ENGINE_ERRORS, SwanLakeError)
 _TURN_POLL = 0.05
 _CLOSE_PATIENCE = 5.0
-#: The view through which a statement reads its bound parameters.
-_BOUND = "__swanlake_bound"
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ class SessionServices:
     host: EngineHost
     lake: Lake
     gate: CommitGate
+    queue: DucklingQueue
     result_buffer_bytes: int
     spill_directory: Path
 
@@ -89,6 +92,11 @@ class Session:
         #: Options set through the protocol, as they were given.
         self.options: dict[str, str | bool | int | float] = {}
         self._has_temporary_state = self._has_lake_turn = False
+        self._queue = SessionQueue(services.queue, services.lake)
+        #: Rows of a client that the running statement can read, and rows to be queued as one.
+        self._bound: Any = None
+        self._to_queue: list[Any] | None = None
+        self._location: tuple[str, str] | None = None
 
     # ---- statements ----------------------------------------------------------------------------
 
@@ -119,10 +127,14 @@ class Session:
         """
         with self._turn(run, transaction), self._upload(run, reader) as rows:
             affected = 0
-            statements = [self._parse(sql)[0] for sql in load(_BOUND)]
-            with self._registered(rows), self._atomic(run, statements):
-                for statement in statements:
-                    affected = self._run_one(run, statement).affected or 0
+            texts = load(BOUND)
+            with self._registered(rows):
+                if self._queue.is_insert(texts[-1]):  # each for itself: the queue is its own end
+                    return [self._run_all(run, self._parse(sql)) for sql in texts][-1].affected or 0
+                statements = [self._parse(sql)[0] for sql in texts]
+                with self._atomic(run, statements):
+                    for statement in statements:
+                        affected = self._run_one(run, statement).affected or 0
             return affected
 
     # ---- prepared statements -------------------------------------------------------------------
@@ -132,7 +144,7 @@ class Session:
         with self._turn(run, transaction):
             prepared = PreparedStatement(sql, self._parse(sql))
             self.transaction.admit(prepared.last)
-            self._look(run, self._describe, prepared)
+            self._look(run, self._describe, prepared, run)
             self._prepared[prepared.handle] = prepared
             return prepared
 
@@ -161,7 +173,8 @@ class Session:
             if rows == 0 and (probe := last.probe()) is not None:
                 [columns] = self._parse(probe)
                 return self._run_one(run, columns, dict.fromkeys(columns.parameters))
-            if rows == 1 or (rows > 1 and last.kind is Kind.QUERY):
+            once_per_row = rows == 1 or (rows > 1 and last.kind is Kind.QUERY)
+            if once_per_row and not self._queue.is_insert(last.text):
                 return self._run_rows(run, prepared.statements, batches)
             return self._run_bulk(run, prepared.statements, iter(batches), batches[0].schema)
 
@@ -286,12 +299,15 @@ class Session:
 
     def _parse(self, sql: str) -> list[Statement]:
         try:
-            statements = parse(self._connection, sql)
-        except ENGINE_ERRORS as error:
+            statements = parse(self._connection, pragma_as_call(sql))
+            if not statements:
+                raise InvalidRequest("The statement is empty.", identifier="EMPTY_STATEMENT")
+            return [
+                self._queue.translate(self._connection, statement, self._where)
+                for statement in statements
+            ]
+        except STATEMENT_ERRORS as error:
             self._fail(error)
-        if not statements:
-            raise InvalidRequest("The statement is empty.", identifier="EMPTY_STATEMENT")
-        return statements
 
     def _run_all(self, run: Run, statements: list[Statement]) -> Outcome:
         for statement in statements[:-1]:
@@ -312,10 +328,13 @@ class Session:
         procedure = find_procedure(statement)
         if procedure is not None:
             return self._run_procedure(run, procedure, statement, parameters)
+        shadow = self._queue.shadow_of(statement)
+        if shadow is not None:
+            return self._run_enqueue(run, statement, parameters, shadow)
         with self._commit_turn(run, statement):
             try:
                 # One engagement to the end: a statement that was done must not be reported stopped.
-                with run.engaged(self._connection):
+                with run.engaged(self._connection), self._queued_rows(run, statement):
                     self._with_catalogs(
                         statement,
                         lambda: self._connection.execute(statement.parsed, parameters),
@@ -325,6 +344,57 @@ class Session:
                 self._fail(error, statement)
         self._remember(statement)
         return outcome
+
+    # ---- the queue -----------------------------------------------------------------------------
+
+    def _run_enqueue(
+        self, run: Run, statement: Statement, parameters: Any, shadow: Shadow
+    ) -> Outcome:
+        """Puts the rows of an INSERT into the queue, or beside those that go there with them."""
+        if self.transaction.open:
+            self._queue.refuse_in_transaction()
+        connection = self._connection
+        try:
+            with run.engaged(connection), self._queued_rows(run, statement):
+                rows = self._queue.rows_of(connection, statement, parameters, shadow, self._bound)
+                if self._to_queue is not None:
+                    batches = list(rows)
+                    self._to_queue += batches
+                    return Outcome(affected=sum(batch.num_rows for batch in batches))
+                ingest = run.ingest(shadow.shown_name)
+                return Outcome(affected=self._queue.keep(shadow, rows, ingest, run.check))
+        except STATEMENT_ERRORS as error:
+            self._fail(error, statement)
+
+    @contextmanager
+    def _queued_rows(self, run: Run, statement: Statement) -> Iterator[None]:
+        """The rows in the queue, for a statement that reads them; in a transaction of its own."""
+        if not self._queue.reads(statement):
+            yield
+            return
+        connection = self._connection
+        own = not self.transaction.open
+        if own:
+            connection.execute("BEGIN TRANSACTION")
+        try:
+            with self._queue.buffered_rows(connection, statement, run.check):
+                yield
+            if own:
+                connection.execute("COMMIT")
+        except BaseException:
+            if own:
+                with suppress(duckdb.Error):
+                    connection.execute("ROLLBACK")
+            raise
+
+    def _where(self) -> tuple[str, str] | None:
+        """The catalog of the lake and the schema in which the session is, if it is in one."""
+        if self._location is None:  # as after every SET and USE
+            row = self._connection.execute("SELECT current_catalog(), current_schema()").fetchone()
+            assert row is not None
+            self._location = (row[0], row[1])
+        catalog = self._lease.engine.attached(self._location[0])
+        return None if catalog is None else (catalog.catalog, self._location[1])
 
     def _with_catalogs(self, statement: Statement, attempt: Callable[[], T]) -> T:
         """Attaches what a statement names and the engine does not know, and lets it try again.
@@ -354,16 +424,22 @@ class Session:
                 identifier="TRANSACTION_ACTIVE",
             )
         arguments = self._look(run, procedure.evaluate, statement, parameters)
-        with self._lake_turn(run, procedure.changes):
-            rows = procedure.run(self._services.lake, self._lease.engine, arguments)
+        services = self._services
+        scope = Scope(services.lake, self._lease.engine, services.queue, run.check)
+        with self._lake_turn(run, procedure.changes and not procedure.takes_turns):
+            rows = procedure.run(scope, arguments)
+        services.queue.targets.forget()
         with self._registered(pa.Table.from_pylist(rows, schema=procedure.schema)):
             return self._look(run, self._all_rows, run)
 
-    def _describe(self, connection: duckdb.DuckDBPyConnection, prepared: PreparedStatement) -> None:
-        self._with_catalogs(prepared.last, lambda: describe(connection, prepared))
+    def _describe(
+        self, connection: duckdb.DuckDBPyConnection, prepared: PreparedStatement, run: Run
+    ) -> None:
+        with self._queue.buffered_rows(connection, prepared.last, run.check, describe=True):
+            self._with_catalogs(prepared.last, lambda: describe(connection, prepared))
 
     def _all_rows(self, connection: duckdb.DuckDBPyConnection, run: Run) -> Outcome:
-        connection.execute(f"SELECT * FROM {_BOUND}")
+        connection.execute(f"SELECT * FROM {BOUND}")
         stream = self._stream(run)
         stream.drain()
         return Outcome(stream)
@@ -383,7 +459,7 @@ class Session:
             stream = self._stream(run)
             if not keep_rows:
                 stream.discard()
-            elif statement.may_write:
+            elif statement.may_write or self._queue.reads(statement):
                 stream.drain()  # a write is over when its turn is over
             elif stream.live:
                 self._live = stream
@@ -421,11 +497,11 @@ class Session:
     ) -> Outcome:
         """A change for any number of rows, as one transaction; one INSERT if that is the same."""
         last = statements[-1]
-        with self._atomic(run, statements):
+        columns = {name: f"{BOUND}.c{i}" for i, name in enumerate(last.parameters)}
+        sql = last.over_rows(BOUND, columns.__getitem__)
+        with self._as_one(run, statements, row_by_row=sql is None):
             for statement in statements[:-1]:
                 self._run_one(run, statement, keep_rows=False)
-            columns = {name: f"{_BOUND}.c{i}" for i, name in enumerate(last.parameters)}
-            sql = last.over_rows(_BOUND, columns.__getitem__)
             if sql is not None:
                 with self._registered(pa.RecordBatchReader.from_batches(schema, batches)):
                     return self._run_one(run, self._parse(sql)[0])
@@ -434,6 +510,30 @@ class Session:
                 for row in range(batch.num_rows):
                     affected += self._run_row(run, last, batch, row).affected or 0
             return Outcome(affected=affected)
+
+    @contextmanager
+    def _as_one(self, run: Run, statements: list[Statement], *, row_by_row: bool) -> Iterator[None]:
+        """All rows of the last statement in one transaction, or at once into the queue."""
+        shadow = self._queue.shadow_of(statements[-1])
+        if shadow is None and not self._queue.is_insert(statements[-1].text):
+            with self._atomic(run, statements):
+                yield
+            return
+        if not row_by_row:
+            yield
+            return
+        if shadow is None:
+            raise InvalidRequest(
+                "The table does not exist, and cannot be made from this INSERT: give its rows as "
+                "VALUES of parameters alone, or create it first."
+            )
+        self._to_queue = []
+        try:
+            yield
+            rows = self._to_queue
+        finally:
+            self._to_queue = None
+        self._queue.keep(shadow, iter(rows), run.ingest(shadow.shown_name), run.check)
 
     def _run_row(self, run: Run, statement: Statement, batch: Any, row: int) -> Outcome:
         values = binding.plain_values(batch, row)
@@ -451,7 +551,7 @@ class Session:
                 self._look(
                     run,
                     duckdb.DuckDBPyConnection.execute,
-                    f"SET VARIABLE {variable} = (SELECT c{i} FROM {_BOUND})",
+                    f"SET VARIABLE {variable} = (SELECT c{i} FROM {BOUND})",
                 )
         try:
             sql = statement.with_parameters(lambda name: f"getvariable('{variables[name]}')")
@@ -495,13 +595,15 @@ class Session:
     def _registered(self, rows: Any) -> Iterator[None]:
         """Makes Arrow rows visible to this connection alone, under one fixed name."""
         try:
-            self._connection.register(_BOUND, rows)
+            self._connection.register(BOUND, rows)
         except ENGINE_ERRORS as error:
             self._fail(error)
+        self._bound = rows
         try:
             yield
         finally:
-            self._connection.unregister(_BOUND)
+            self._bound = None
+            self._connection.unregister(BOUND)
 
     @contextmanager
     def _commit_turn(self, run: Run, statement: Statement) -> Iterator[None]:
@@ -541,7 +643,10 @@ class Session:
 
     def _remember(self, statement: Statement) -> None:
         self.transaction.succeeded(statement)
+        if statement.changes_tables:
+            self._services.queue.targets.forget()
         if statement.is_setting:
+            self._location = None
             self._settings.pop(statement.setting_name, None)
             self._settings[statement.setting_name] = statement.text
         self._has_temporary_state = self._has_temporary_state or statement.leaves_state
@@ -593,6 +698,8 @@ class Session:
         self._services.host.release(old)
         self.transaction.reset()
         self._has_temporary_state = False
+        self._queue.forget_shadows()
+        self._location = None
         for name, sql in list(self._settings.items()):
             try:
                 [setting] = parse(self._connection, sql)

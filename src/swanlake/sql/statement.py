@@ -58,6 +58,13 @@ _HARMLESS = {
     StatementType.ATTACH,
     StatementType.DETACH,
 }
+_DEFINITIONS = {
+    StatementType.CREATE,
+    StatementType.ALTER,
+    StatementType.DROP,
+    StatementType.TRANSACTION,
+    StatementType.CALL,
+}
 #: What CREATE makes; before that word stands TEMP, after it names that may be "temp" as well.
 _CREATED = ("table", "view", "sequence", "macro", "function", "type", "schema", "index", "secret")
 _FILE_NAME = re.compile(r"[/\\:]")
@@ -138,6 +145,11 @@ class Statement:
         """COPY … TO a file, as against COPY … FROM one."""
         direction = next(t for t in self.tokens if t.depth == 0 and t.is_kw("to", "from"))
         return direction.is_kw("to")
+
+    @property
+    def changes_tables(self) -> bool:
+        """True if tables may look different afterwards: made, changed, dropped, or committed so."""
+        return self.type in _DEFINITIONS
 
     @property
     def is_setting(self) -> bool:

@@ -1,0 +1,1 @@
+"""Where the heavy work on the lake's files is run."""

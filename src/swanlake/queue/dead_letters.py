@@ -1,0 +1,132 @@
+"""Segments that can never reach their table, kept with the reason until somebody decides.
+
+A letter is the segment as it was, ``<id>.arrows``, and what is known of it, ``<id>.json``. Bytes of
+a segment that are not what was written are kept as ``<id>.damaged``: there is nothing to replay in
+them.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from uuid import UUID
+
+import pyarrow as pa
+
+from swanlake.errors import NotFound
+from swanlake.lake import files
+from swanlake.queue.names import QueueTable
+from swanlake.queue.segment import Damage, Segment
+from swanlake.queue.store import SUFFIX, SegmentFile
+
+_ABOUT = ".json"
+_DAMAGED = ".damaged"
+
+
+@dataclass(frozen=True)
+class DeadLetter:
+    """What is known of a segment that was put aside."""
+
+    segment_id: str
+    catalog: str
+    schema: str
+    table: str
+    rows: int
+    bytes: int
+    reason: str
+    at: str
+    #: False for bytes that nothing can read any more.
+    replayable: bool
+    path: str
+
+
+class DeadLetters:
+    """A directory, or a place in an object store."""
+
+    def __init__(self, target: str) -> None:
+        self._target = target.rstrip("/")
+
+    def put(self, segment: SegmentFile, reason: str) -> None:
+        """Keeps a segment; it can then be removed from the queue."""
+        path = f"{self._folder(segment.table)}/{segment.id}{SUFFIX}"
+        content = segment.path.read_bytes()[: segment.size]
+        files.write(path, content)
+        self._describe(str(segment.id), segment.table, segment.rows, len(content), reason, path)
+
+    def put_damaged(
+        self, segment: SegmentFile, damages: tuple[Damage, ...], recovered: int
+    ) -> None:
+        """Keeps what of a segment could not be read; the rest of it is in the lake."""
+        content = segment.path.read_bytes()
+        parts = b"".join(content[damage.start : damage.end] for damage in damages)
+        path = f"{self._folder(segment.table)}/{segment.id}{_DAMAGED}"
+        files.write(path, parts)
+        where = "; ".join(f"bytes {d.start} to {d.end}: {d.reason}" for d in damages)
+        reason = f"part of the segment is damaged ({where}); {recovered} rows of it were recovered"
+        self._describe(str(segment.id), segment.table, 0, len(parts), reason, path)
+
+    def put_unreadable(self, file: Path, reason: str) -> None:
+        """Keeps a file that is no segment any more."""
+        catalog, folder = file.parent.parent.name, file.parent.name
+        schema, _, table = folder.partition(".")
+        path = f"{self._target}/{catalog}/{folder}/{file.stem}{_DAMAGED}"
+        content = file.read_bytes()
+        files.write(path, content)
+        named = QueueTable(catalog, schema, table, UUID(int=0), 0)
+        self._describe(file.stem, named, 0, len(content), f"the segment is damaged: {reason}", path)
+
+    def all(self) -> list[DeadLetter]:
+        """Every letter, oldest first."""
+        found = [
+            DeadLetter(**json.loads(files.read(path)))
+            for path, _ in files.files_under(self._target)
+            if path.endswith(_ABOUT)
+        ]
+        return sorted(found, key=lambda letter: (letter.at, letter.segment_id))
+
+    def named(self, segment_id: str) -> DeadLetter:
+        """One letter; raises NotFound."""
+        for letter in self.all():
+            if letter.segment_id == segment_id:
+                return letter
+        raise NotFound(
+            f"There is no dead letter {segment_id}; `CALL duckling_queue_dead_letters()` lists "
+            "them.",
+            identifier="DEAD_LETTER_NOT_FOUND",
+        )
+
+    def open(self, letter: DeadLetter) -> Segment:
+        """The rows of a letter; raises SegmentDamaged."""
+        return Segment(pa.py_buffer(files.read(letter.path)))
+
+    def remove(self, letter: DeadLetter) -> None:
+        """Forgets a letter."""
+        files.delete(letter.path)
+        files.delete(_about(letter.path))
+
+    def _folder(self, table: QueueTable) -> str:
+        return f"{self._target}/{table.folder.as_posix()}"
+
+    def _describe(
+        self, segment_id: str, table: QueueTable, rows: int, size: int, reason: str, path: str
+    ) -> None:
+        """Last of all: a letter without a description is not listed, and its segment stays."""
+        letter = DeadLetter(
+            segment_id,
+            table.catalog,
+            table.schema,
+            table.name,
+            rows,
+            size,
+            reason,
+            datetime.now(UTC).isoformat(timespec="milliseconds"),
+            path.endswith(SUFFIX),
+            path,
+        )
+        files.write(_about(path), json.dumps(asdict(letter), indent=2).encode())
+
+
+def _about(path: str) -> str:
+    return path.rpartition(".")[0] + _ABOUT

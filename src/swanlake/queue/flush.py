@@ -1,0 +1,234 @@
+"""Bringing segments of a table into the lake, exactly once.
+
+Files and the ids of their segments are committed together: whatever happens, a segment whose id is
+in the ledger is in the lake, and one whose id is not there is not.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+import duckdb
+
+from swanlake.errors import (
+    CommitConflict,
+    InvalidRequest,
+    NotFound,
+    SwanLakeError,
+    Unsupported,
+)
+from swanlake.lake import datafile
+from swanlake.lake.commit import NOTHING_WRITTEN, Committed
+from swanlake.lake.gate import CommitGate
+from swanlake.lake.lake import Catalog, Lake
+from swanlake.lake.layout import DataFile, Table
+from swanlake.lake.operations import Commit, Insert
+from swanlake.queue import producers
+from swanlake.queue.dead_letters import DeadLetters
+from swanlake.queue.names import Ingest, QueueTable
+from swanlake.queue.producers import Ranges, read_notes
+from swanlake.queue.segment import Damage
+from swanlake.queue.store import SegmentFile
+from swanlake.queue.work import Runner, UnitResult, plan_units
+
+log = logging.getLogger("swanlake.queue")
+
+#: Segments of one flush are split into units of this size.
+UNIT_BYTES = 1 << 30
+#: How often a flush begins again because the table was changed under it.
+_ATTEMPTS = 5
+#: What no repetition can mend: the rows do not fit the table, or there is none.
+_HOPELESS = (
+    NotFound,
+    InvalidRequest,
+    Unsupported,
+    duckdb.ConversionException,
+    duckdb.ConstraintException,
+    duckdb.InvalidInputException,
+    duckdb.OutOfRangeException,
+    duckdb.TypeMismatchException,
+    duckdb.BinderException,
+    duckdb.NotImplementedException,
+)
+
+
+@dataclass(frozen=True)
+class FlushReport:
+    """What a flush of one table did."""
+
+    table: QueueTable
+    rows: int = 0
+    bytes: int = 0
+    files: int = 0
+    snapshot_id: int | None = None
+    milliseconds: float = 0.0
+    dead_letters: int = 0
+
+    def __add__(self, other: FlushReport) -> FlushReport:
+        ids = [id for id in (self.snapshot_id, other.snapshot_id) if id is not None]
+        return FlushReport(
+            self.table,
+            self.rows + other.rows,
+            self.bytes + other.bytes,
+            self.files + other.files,
+            max(ids, default=None),
+            self.milliseconds + other.milliseconds,
+            self.dead_letters + other.dead_letters,
+        )
+
+
+def ledger_entry(segment_id: UUID) -> str:
+    """What the ledger calls a segment."""
+    return f"segment:{segment_id}"
+
+
+class Flusher:
+    """Knows the lake, who runs units, and where hopeless segments go."""
+
+    def __init__(
+        self, lake: Lake, runner: Runner, dead_letters: DeadLetters, gate: CommitGate
+    ) -> None:
+        self._lake = lake
+        self._runner = runner
+        self._dead_letters = dead_letters
+        self._gate = gate
+
+    def flush(self, table: QueueTable, segments: Sequence[SegmentFile]) -> FlushReport:
+        """Brings segments into the lake or, if that cannot be, to the dead letters.
+
+        Raises when neither was possible; whatever was done by then is not done again.
+        """
+        started = time.monotonic()
+        report = self._flush(table, segments)
+        seconds = time.monotonic() - started
+        return report + FlushReport(table, milliseconds=round(seconds * 1000, 1))
+
+    def _flush(self, table: QueueTable, segments: Sequence[SegmentFile]) -> FlushReport:
+        try:
+            return self._bring(table, segments)
+        except _HOPELESS as error:
+            if len(segments) == 1:
+                return self._bury(segments[0], error)
+            # Each for itself: one bad segment must not take the good ones with it.
+            report = FlushReport(table)
+            for segment in segments:
+                report += self._flush(table, [segment])
+            return report
+
+    def _bring(self, table: QueueTable, segments: Sequence[SegmentFile]) -> FlushReport:
+        catalog = self._lake.catalog(table.catalog)
+        if catalog.info.id != table.catalog_id:
+            raise NotFound(
+                f"The catalog {table.catalog} that the rows are for was dropped; another one has "
+                "its name now."
+            )
+        known = catalog.ledger([ledger_entry(segment.id) for segment in segments])
+        waiting = [segment for segment in segments if ledger_entry(segment.id) not in known]
+        report = FlushReport(table, snapshot_id=max(known.values(), default=None))
+        if not waiting:
+            return report
+        for _ in range(_ATTEMPTS - 1):
+            try:
+                return report + self._write(catalog, table, waiting)
+            except CommitConflict as conflict:
+                log.info("%s was changed during a flush: %s", table.full_name, conflict)
+        return report + self._write(catalog, table, waiting)
+
+    def _write(
+        self, catalog: Catalog, table: QueueTable, segments: Sequence[SegmentFile]
+    ) -> FlushReport:
+        layout = catalog.table_by_id(table.table_id)
+        skips = _already_there(catalog, table.table_id, segments)
+        references = [segment.reference(skips[segment.id]) for segment in segments]
+        results = self._runner.run(
+            plan_units(layout, references, UNIT_BYTES),
+            f"flush {table.full_name}",
+        )
+        files = [file for result in results for file in result.files]
+        done = self._commit(catalog, layout, segments, files)
+        damaged = self._keep_damaged(segments, results)
+        return FlushReport(
+            table,
+            rows=sum(result.rows for result in results) if done.applied else 0,
+            bytes=sum(file.file_size_bytes for file in files) if done.applied else 0,
+            files=len(files) if done.applied else 0,
+            snapshot_id=done.snapshot_id,
+            dead_letters=damaged,
+        )
+
+    def _commit(
+        self,
+        catalog: Catalog,
+        layout: Table,
+        segments: Sequence[SegmentFile],
+        files: list[DataFile],
+    ) -> Committed:
+        notes = [
+            note
+            for segment in segments
+            for note in producers.notes(segment.taken, layout.id, segment.id)
+        ]
+        change = Commit(
+            (Insert(layout, tuple(files), blind=True),) if files else (),
+            base=layout.snapshot_id,
+            ledger=tuple(ledger_entry(segment.id) for segment in segments),
+            notes=tuple(notes),
+        )
+        try:
+            with self._gate.turn(lambda: None):
+                done = catalog.commit(change)
+        except NOTHING_WRITTEN:
+            datafile.remove_files(layout, files)
+            raise
+        if not done.applied:
+            datafile.remove_files(layout, files)
+        return done
+
+    def _bury(self, segment: SegmentFile, error: Exception) -> FlushReport:
+        text = error.message if isinstance(error, SwanLakeError) else str(error)
+        reason = " ".join(text.split())
+        self._dead_letters.put(segment, reason)
+        log.error("segment %s of %s is a dead letter: %s", segment.id, segment.table, reason)
+        return FlushReport(segment.table, dead_letters=1)
+
+    def _keep_damaged(self, segments: Sequence[SegmentFile], results: Sequence[UnitResult]) -> int:
+        damages: dict[UUID, tuple[Damage, ...]] = {}
+        for result in results:
+            damages |= result.damages
+        for segment in segments:
+            if segment.id in damages:
+                self._dead_letters.put_damaged(segment, damages[segment.id], segment.rows)
+                log.error(
+                    "segment %s of %s is damaged: %s",
+                    segment.id,
+                    segment.table.full_name,
+                    damages[segment.id],
+                )
+        return len(damages)
+
+
+def _already_there(
+    catalog: Catalog, table_id: int, segments: Sequence[SegmentFile]
+) -> dict[UUID, frozenset[Ingest]]:
+    """For each segment the batches that are in the lake already, or in a segment before it.
+
+    A producer whose server died may have sent a batch again to the one that took its place.
+    """
+    found: dict[str, Ranges] = {}
+    skips: dict[UUID, frozenset[Ingest]] = {}
+    for segment in segments:
+        skip: list[Ingest] = []
+        for producer in segment.taken.producers:
+            if producer not in found:
+                found[producer] = read_notes(
+                    catalog.ledger_under(producers.prefix(producer, table_id))
+                )
+            skip += segment.taken.both(producer, found[producer])
+            for first, last in segment.taken.ranges(producer):
+                found[producer].add(first, last)
+        skips[segment.id] = frozenset(skip)
+    return skips

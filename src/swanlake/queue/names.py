@@ -1,0 +1,55 @@
+"""What the queue calls things: the table rows are for, and the producer they come from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+from uuid import UUID
+
+from swanlake.lake.layout import folded
+
+#: The catalog that clients name to write to the queue.
+QUEUE = "duckling_queue"
+
+
+@dataclass(frozen=True, order=True)
+class QueueTable:
+    """A table of the lake as the queue knows it: by name, and by ids that no other table gets."""
+
+    catalog: str
+    schema: str
+    name: str
+    catalog_id: UUID
+    table_id: int
+
+    @property
+    def full_name(self) -> str:
+        """``catalog.schema.table``, for messages."""
+        return f"{self.catalog}.{self.schema}.{self.name}"
+
+    @property
+    def folder(self) -> Path:
+        """Where its segments are, below the directory of a server."""
+        return Path(_quoted(self.catalog)) / f"{_quoted(self.schema)}.{_quoted(self.name)}"
+
+    def is_named(self, catalog: str, schema: str, name: str) -> bool:
+        """True if that is its name, as DuckDB compares names."""
+        return (folded(self.catalog), folded(self.schema), folded(self.name)) == (
+            folded(catalog),
+            folded(schema),
+            folded(name),
+        )
+
+
+@dataclass(frozen=True, order=True)
+class Ingest:
+    """What a producer calls one batch of its own: sent again, it is the same batch."""
+
+    producer: str
+    sequence: int
+
+
+def _quoted(name: str) -> str:
+    """A name as a part of a path: dots separate names there, and file systems limit lengths."""
+    return quote(name, safe="").replace(".", "%2E")[:100]

@@ -1,0 +1,35 @@
+"""A dead letter becomes a segment again, for the table that has its name now."""
+
+from __future__ import annotations
+
+from swanlake.errors import InvalidRequest
+from swanlake.lake.layout import folded
+from swanlake.queue.dead_letters import DeadLetter, DeadLetters
+from swanlake.queue.segment import Header, Segment, column_ids
+from swanlake.queue.store import SegmentFile, Store
+from swanlake.queue.targets import Target
+
+
+def replayed(letter: DeadLetter, letters: DeadLetters, target: Target, store: Store) -> SegmentFile:
+    """Writes the segment; the letter can go then."""
+    if not letter.replayable:
+        raise InvalidRequest(
+            f"The dead letter {letter.segment_id} holds damaged bytes and no rows to replay.",
+            identifier="NOT_REPLAYABLE",
+        )
+    content = letters.open(letter)
+    header = Header(content.header.id, target.table, content.header.created_at)
+    columns = zip(_column_ids(content, target), content.schema.names, strict=True)
+    schema = header.schema(content.schema, columns)
+    named = [batch.ingest for batch in content.batches]
+    return store.write_sealed(header, schema, zip(content.record_batches(), named, strict=True))
+
+
+def _column_ids(content: Segment, target: Target) -> list[int]:
+    """What the columns are in the target: what they were, or in another table those so named."""
+    if content.header.table.table_id == target.table.table_id and (
+        content.header.table.catalog_id == target.table.catalog_id
+    ):
+        return column_ids(content.schema)
+    by_name = {folded(column.name): column.id for column in target.layout.columns}
+    return [by_name.get(folded(name), 0) for name in content.schema.names]

@@ -1,0 +1,603 @@
+"""The queue of one server: takes rows, keeps them, and sees to it that they reach the lake.
+
+Decisions are the coordinator's. Here its events are reported and its actions carried out: by the
+director, a thread that seals segments and starts flushes, and by the threads that flush.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any, Literal
+from uuid import UUID
+
+import duckdb
+import pyarrow as pa
+
+from swanlake.config import Settings
+from swanlake.errors import QueueUnavailable, StartupError, SwanLakeError
+from swanlake.lake.gate import CommitGate
+from swanlake.lake.ids import uuid7
+from swanlake.lake.lake import Lake
+from swanlake.queue.coordinator import (
+    Action,
+    Coordinator,
+    Enqueued,
+    Event,
+    Failed,
+    Flush,
+    Flushed,
+    FlushRequested,
+    Limits,
+    Paused,
+    Resumed,
+    Seal,
+    Sealed,
+    TableState,
+    Tick,
+)
+from swanlake.queue.dead_letters import DeadLetter, DeadLetters
+from swanlake.queue.flush import Flusher, FlushReport
+from swanlake.queue.names import Ingest, QueueTable
+from swanlake.queue.ownership import Ownership
+from swanlake.queue.producers import Producers, Ranges, prefix, read_notes
+from swanlake.queue.replay import replayed
+from swanlake.queue.segment import Header, Segment, SegmentDamaged
+from swanlake.queue.store import OpenSegment, SegmentFile, Store, named_columns
+from swanlake.queue.targets import Target, Targets
+from swanlake.queue.work import Runner
+from swanlake.queue.writer import TableWriter
+
+log = logging.getLogger("swanlake.queue")
+
+#: What is larger than this is not kept in memory on its way to disk.
+_SMALL_BYTES = 4 * 1024 * 1024
+_TICK_SECONDS = 1.0
+_SIGN_SECONDS = 5.0
+_WAIT_SECONDS = 0.05
+_PAUSED = "paused"
+
+
+@dataclass(frozen=True)
+class QueueSettings:
+    """What the queue can be told."""
+
+    root: Path
+    limits: Limits = field(default_factory=Limits)
+    max_bytes: int = 10_000_000_000
+    retention_seconds: float = 0.0
+    dead_letters: str = ""
+    target_catalog: str = "swanlake"
+    auto_create_tables: bool = False
+    in_transaction: Literal["refuse", "immediate"] = "refuse"
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> QueueSettings:
+        root = (settings.duckling_queue_root or settings.home / "queue").absolute()
+        return cls(
+            root,
+            Limits(
+                max_rows=settings.duckling_queue_buffer_max_rows,
+                max_bytes=settings.duckling_queue_rotate_size_bytes,
+                max_age_seconds=settings.duckling_queue_rotate_interval_seconds,
+                sweep_seconds=settings.duckling_queue_flush_interval_seconds,
+                max_parallel_flushes=settings.duckling_queue_max_parallel_flushes,
+            ),
+            settings.duckling_queue_max_bytes,
+            settings.duckling_queue_retention_seconds,
+            settings.duckling_queue_dlq_target or str(root / "dead-letters"),
+            settings.duckling_queue_target_catalog,
+            settings.duckling_queue_auto_create_tables,
+            settings.duckling_queue_in_transaction,
+        )
+
+
+@dataclass(frozen=True)
+class TableStatus:
+    """What the queue holds of one table."""
+
+    table: QueueTable
+    state: str
+    rows: int
+    bytes: int
+    segments: int
+    oldest_seconds: float
+    failures: int
+    last_error: str
+
+
+@dataclass(frozen=True)
+class SegmentStatus:
+    """What is known of one segment."""
+
+    table: QueueTable
+    id: UUID
+    state: str
+    rows: int
+    bytes: int
+    age_seconds: float
+    path: str
+
+
+@dataclass
+class _Wish:
+    """Somebody waits until these segments are in the lake."""
+
+    segments: dict[QueueTable, set[UUID]]
+    reports: dict[QueueTable, FlushReport] = field(default_factory=dict)
+    errors: dict[QueueTable, str] = field(default_factory=dict)
+
+    @property
+    def fulfilled(self) -> bool:
+        return all(not ids or table in self.errors for table, ids in self.segments.items())
+
+
+class DucklingQueue:
+    """All that a session, a command or a server needs of the queue."""
+
+    def __init__(
+        self,
+        settings: QueueSettings,
+        lake: Lake,
+        gate: CommitGate,
+        runner: Runner,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.settings = settings
+        self._lake = lake
+        self._clock = clock
+        self._claims = lake.claims()
+        try:
+            self._ownership = Ownership(settings.root, self._claims)
+        except OSError as unusable:
+            self._claims.close()
+            raise StartupError(
+                f"The queue cannot use its directory {settings.root}: {unusable.strerror}."
+            ) from unusable
+        self._store = Store(settings.root, self._ownership.directory)
+        self.targets = Targets(lake)
+        self._dead_letters = DeadLetters(settings.dead_letters)
+        self._flusher = Flusher(lake, runner, self._dead_letters, gate)
+        self._producers = Producers(self._taken_by)
+        self._coordinator = Coordinator(settings.limits)
+        self._coordinator.paused = (settings.root / _PAUSED).exists()
+        #: Guards the coordinator, the segments and the wishes; nothing is waited for under it.
+        self._lock = threading.Condition()
+        self._writers: dict[QueueTable, TableWriter] = {}
+        self._segments: dict[UUID, SegmentFile] = {}
+        self._sizes: dict[UUID, int] = {}
+        self._bytes = 0
+        self._wishes: list[_Wish] = []
+        self._actions: SimpleQueue[Action | None] = SimpleQueue()
+        self._stopping = threading.Event()
+        self._recovered = threading.Event()
+        self._lost_ownership = False
+        self._flushes = ThreadPoolExecutor(
+            settings.limits.max_parallel_flushes, thread_name_prefix="swanlake-flush"
+        )
+        self._director = threading.Thread(target=self._direct, name="swanlake-queue", daemon=True)
+        self._director.start()
+
+    # ---- writing -------------------------------------------------------------------------------
+
+    def enqueue(
+        self,
+        target: Target,
+        batches: Iterable[Any],
+        ingest: Ingest | None = None,
+        check: Callable[[], None] = lambda: None,
+    ) -> int:
+        """Keeps rows for a table and returns their number once they are on disk: all, or none.
+
+        The batches have the columns of the target's layout, by place. A batch whose name was taken
+        before is not taken again.
+        """
+        self._check_accepting()
+        if ingest is None:
+            return self._keep(target, iter(batches), None, check)
+        self._wait_until(self._recovered.is_set, check)
+        with self._producers.taking(target.table, ingest, check) as is_new:
+            if not is_new:
+                return sum(batch.num_rows for batch in batches)
+            return self._keep(target, iter(batches), ingest, check)
+
+    def _keep(
+        self,
+        target: Target,
+        batches: Iterator[Any],
+        ingest: Ingest | None,
+        check: Callable[[], None],
+    ) -> int:
+        few: list[Any] = []
+        size = 0
+        for batch in batches:
+            few.append(batch)
+            size += batch.nbytes
+            if size > _SMALL_BYTES:
+                return self._keep_many(target, chain(few, batches), ingest, check)
+        few = [batch for batch in few if batch.num_rows]
+        if not few:
+            return 0
+        rows = few[0] if len(few) == 1 else pa.concat_batches(few)
+        self._writer(target.table).append(rows, target.layout, ingest, check)
+        return int(rows.num_rows)
+
+    def _keep_many(
+        self,
+        target: Target,
+        batches: Iterator[Any],
+        ingest: Ingest | None,
+        check: Callable[[], None],
+    ) -> int:
+        """A segment of its own, which nobody sees before it is whole."""
+        first = next(batches)
+
+        def watched() -> Iterator[Any]:
+            for batch in chain([first], batches):
+                check()
+                yield batch
+
+        header = Header(uuid7(), target.table, self._clock())
+        segment = self._store.write_sealed(
+            header,
+            header.schema(first.schema, named_columns(target.layout)),
+            ((batch, ingest) for batch in watched()),
+        )
+        self._on_sealed(segment)
+        return segment.rows
+
+    def _check_accepting(self) -> None:
+        if self._lost_ownership:
+            raise QueueUnavailable(
+                "Another server has taken this one for dead and took its queue over. Restart it."
+            )
+        if self._stopping.is_set():
+            raise QueueUnavailable("The server is shutting down; retry elsewhere.")
+        if self._bytes >= self.settings.max_bytes:
+            raise QueueUnavailable(
+                f"The queue holds {self._bytes:,} bytes that are not in the lake yet, and "
+                f"duckling_queue_max_bytes is {self.settings.max_bytes:,}. Nothing was written. "
+                "Retry in a few seconds; `CALL duckling_queue_status()` says what it waits for.",
+                identifier="QUEUE_FULL",
+            )
+
+    def _writer(self, table: QueueTable) -> TableWriter:
+        with self._lock:
+            writer = self._writers.get(table)
+            if writer is None:
+                writer = self._writers[table] = TableWriter(
+                    table, self._store, self._clock, self._on_written, self._on_sealed
+                )
+            return writer
+
+    def _on_written(self, segment: OpenSegment) -> None:
+        with self._lock:
+            self._count(segment)
+            self._tell(
+                Enqueued(segment.table, segment.id, segment.rows, segment.size, self._clock())
+            )
+
+    def _on_sealed(self, segment: SegmentFile) -> None:
+        with self._lock:
+            self._count(segment)
+            self._tell(
+                Sealed(
+                    segment.table,
+                    segment.id,
+                    segment.rows,
+                    segment.size,
+                    segment.header.created_at,
+                    self._clock(),
+                )
+            )
+
+    def _count(self, segment: SegmentFile) -> None:
+        self._segments[segment.id] = segment
+        self._bytes += segment.size - self._sizes.get(segment.id, 0)
+        self._sizes[segment.id] = segment.size
+
+    # ---- reading -------------------------------------------------------------------------------
+
+    def buffered(self, table: QueueTable, check: Callable[[], None]) -> list[Segment]:
+        """The segments of a table that may not be in the lake yet, as they are at this moment.
+
+        One that is gone by the time it is opened is in the lake.
+        """
+        self._wait_until(self._recovered.is_set, check)
+        with self._lock:
+            segments = [one for one in self._segments.values() if one.table == table]
+        opened: list[Segment] = []
+        for segment in sorted(segments, key=lambda one: one.id):
+            with suppress(FileNotFoundError):
+                opened.append(segment.open())
+        return opened
+
+    def status(self) -> list[TableStatus]:
+        """What the queue holds, a row per table."""
+        now = self._clock()
+        with self._lock:
+            return [
+                TableStatus(
+                    table,
+                    self._state_of(state, now),
+                    sum(one.rows for one in state.segments),
+                    sum(one.bytes for one in state.segments),
+                    len(state.segments),
+                    max(0.0, round(now - state.oldest_at, 3)),
+                    state.failures,
+                    state.last_error,
+                )
+                for table, state in sorted(self._coordinator.tables.items())
+                if state.segments
+            ]
+
+    def segments(self) -> list[SegmentStatus]:
+        """Every segment that is not in the lake yet, oldest first in each table."""
+        now = self._clock()
+        with self._lock:
+            return [
+                SegmentStatus(
+                    table,
+                    one.id,
+                    "flushing"
+                    if one.id in state.flushing
+                    else "open"
+                    if state.open is not None and one.id == state.open.id
+                    else "sealed",
+                    one.rows,
+                    one.bytes,
+                    max(0.0, round(now - one.oldest_at, 3)),
+                    str(self._segments[one.id].path),
+                )
+                for table, state in sorted(self._coordinator.tables.items())
+                for one in state.segments
+            ]
+
+    def _state_of(self, state: TableState, now: float) -> str:
+        if state.flushing:
+            return "flushing"
+        if self._coordinator.paused:
+            return "paused"
+        if state.failures:
+            return "retrying"
+        return "sealed" if state.sealed else "open"
+
+    # ---- control -------------------------------------------------------------------------------
+
+    def flush(
+        self,
+        wanted: Callable[[QueueTable], bool] = lambda table: True,
+        check: Callable[[], None] = lambda: None,
+    ) -> list[FlushReport]:
+        """Brings what tables hold now into the lake, and says what became of each.
+
+        Raises if that failed for one of them; the rows are still in the queue then.
+        """
+        self._wait_until(self._recovered.is_set, check)
+        with self._lock:
+            if self._coordinator.paused:
+                raise QueueUnavailable(
+                    "The queue is paused; `CALL duckling_queue_resume()` lets it flush again.",
+                    identifier="QUEUE_PAUSED",
+                )
+            wish = _Wish(
+                {
+                    table: {segment.id for segment in state.segments}
+                    for table, state in self._coordinator.tables.items()
+                    if wanted(table)
+                }
+            )
+            self._wishes.append(wish)
+            self._tell(FlushRequested(frozenset(wish.segments), self._clock()))
+        try:
+            self._wait_until(lambda: wish.fulfilled, check)
+        finally:
+            with self._lock:
+                self._wishes.remove(wish)
+        if wish.errors:
+            table, error = next(iter(wish.errors.items()))
+            raise QueueUnavailable(
+                f"The rows for {table.full_name} could not be brought to the lake and stay in the "
+                f"queue: {error}",
+                identifier="FLUSH_FAILED",
+            )
+        return [wish.reports[table] for table in sorted(wish.reports)]
+
+    def pause(self) -> None:
+        """No flush begins any more, also after a restart, until the queue is resumed."""
+        (self.settings.root / _PAUSED).touch()
+        with self._lock:
+            self._tell(Paused(self._clock()))
+
+    def resume(self) -> None:
+        """Flushes begin again."""
+        (self.settings.root / _PAUSED).unlink(missing_ok=True)
+        with self._lock:
+            self._tell(Resumed(self._clock()))
+
+    def dead_letters(self) -> list[DeadLetter]:
+        """The segments that were put aside."""
+        return self._dead_letters.all()
+
+    def replay(self, segment_id: str | None = None) -> list[DeadLetter]:
+        """Brings dead letters back into the queue: one, or all that can be."""
+        letters = (
+            [letter for letter in self._dead_letters.all() if letter.replayable]
+            if segment_id is None
+            else [self._dead_letters.named(segment_id)]
+        )
+        self.targets.forget()
+        for letter in letters:
+            target = self.targets.find(letter.catalog, letter.schema, letter.table)
+            # Its id is what it was: if it is in the lake by now, the ledger knows.
+            self._on_sealed(replayed(letter, self._dead_letters, target, self._store))
+            self._dead_letters.remove(letter)
+        return letters
+
+    def stop(self, grace: float) -> None:
+        """Begins no more flushes, waits for those that run, and lets go of the directory."""
+        self._stopping.set()
+        self._actions.put(None)
+        self._director.join(max(grace, _TICK_SECONDS))
+        deadline = time.monotonic() + grace
+        with self._lock:
+            while self._is_flushing() and time.monotonic() < deadline:
+                self._lock.wait(_WAIT_SECONDS)
+            flushing = self._is_flushing()
+        self._flushes.shutdown(wait=not flushing, cancel_futures=True)
+        if not flushing:
+            self._ownership.release()
+        self._claims.close()
+
+    def _is_flushing(self) -> bool:
+        return any(state.flushing for state in self._coordinator.tables.values())
+
+    # ---- the director --------------------------------------------------------------------------
+
+    def _tell(self, event: Event) -> None:
+        """Reports an event; the caller holds the lock."""
+        for action in self._coordinator.handle(event):
+            self._actions.put(action)
+        self._lock.notify_all()
+
+    def _direct(self) -> None:
+        self._guarded(self._adopt)
+        self._recovered.set()
+        with self._lock:
+            self._lock.notify_all()
+        ticked = swept = signed = time.monotonic()
+        pause = min(_TICK_SECONDS, self.settings.limits.sweep_seconds)
+        while not self._stopping.is_set():
+            with suppress(Empty):
+                action = self._actions.get(timeout=max(0.0, ticked + pause - time.monotonic()))
+                if action is not None:
+                    self._act(action)
+                    if time.monotonic() - ticked < pause:
+                        continue
+            ticked = time.monotonic()
+            with self._lock:
+                self._tell(Tick(self._clock()))
+            if ticked - signed >= _SIGN_SECONDS:
+                signed = ticked
+                self._guarded(self._give_sign)
+            if ticked - swept >= self.settings.limits.sweep_seconds:
+                swept = ticked
+                self._guarded(self._adopt)
+                self._guarded(lambda: self._store.remove_kept(self.settings.retention_seconds))
+
+    def _guarded(self, work: Callable[[], object]) -> None:
+        """What fails now is tried again with the next sweep."""
+        try:
+            work()
+        except Exception:
+            log.exception("the queue's housekeeping failed")
+
+    def _act(self, action: Action) -> None:
+        match action:
+            case Seal():
+                with self._lock:
+                    segment = self._segments.get(action.segment)
+                if isinstance(segment, OpenSegment):
+                    self._writer(action.table).seal(segment)
+            case Flush():
+                self._flushes.submit(self._flush, action)
+
+    def _give_sign(self) -> None:
+        if not self._ownership.give_sign():
+            self._lost_ownership = True
+            log.critical("another server has taken over the queue directory of this one")
+
+    def _adopt(self) -> None:
+        for directory in self._ownership.abandoned():
+            paths = self._store.take_over(directory)
+            for path in paths:
+                try:
+                    segment = self._store.examine(path)
+                except SegmentDamaged as damaged:
+                    log.error("%s cannot be read: %s", path, damaged)
+                    self._dead_letters.put_unreadable(path, str(damaged))
+                    path.unlink()
+                    continue
+                self._on_sealed(segment)
+            self._producers.forget()
+            if paths:
+                log.info("%d segments of the server %s were adopted", len(paths), directory.name)
+
+    def _flush(self, action: Flush) -> None:
+        with self._lock:
+            segments = [self._segments[id] for id in action.segments]
+        try:
+            report = self._flusher.flush(action.table, segments)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the rows stay in the queue
+            self._flush_failed(action, error)
+            return
+        for segment in segments:
+            try:
+                self._store.remove(segment, keep=self.settings.retention_seconds > 0)
+            except OSError as stays:
+                # It is in the ledger: whoever finds it only removes it.
+                log.warning("%s cannot be removed: %s", segment.path, stays)
+        log.info(
+            "flushed %s: %d rows, %d files, snapshot %s, %.0f ms",
+            action.table.full_name,
+            report.rows,
+            report.files,
+            report.snapshot_id,
+            report.milliseconds,
+        )
+        with self._lock:
+            for segment in segments:
+                del self._segments[segment.id]
+                self._bytes -= self._sizes.pop(segment.id)
+            for wish in self._wishes:
+                waited_for = wish.segments.get(action.table, set())
+                if waited_for & set(action.segments):
+                    known = wish.reports.get(action.table, FlushReport(action.table))
+                    wish.reports[action.table] = known + report
+                    waited_for -= set(action.segments)
+            self._tell(Flushed(action.table, action.segments, self._clock()))
+
+    def _flush_failed(self, action: Flush, error: Exception) -> None:
+        expected = isinstance(error, SwanLakeError | duckdb.Error | OSError)
+        text = " ".join(str(error).split()) or type(error).__name__
+        log.warning(
+            "the flush of %s failed and is tried again: %s",
+            action.table.full_name,
+            text,
+            exc_info=not expected,
+        )
+        with self._lock:
+            for wish in self._wishes:
+                if wish.segments.get(action.table, set()) & set(action.segments):
+                    wish.errors[action.table] = text
+            self._tell(Failed(action.table, text, self._clock()))
+
+    # ---- inside --------------------------------------------------------------------------------
+
+    def _taken_by(self, table: QueueTable, producer: str) -> Ranges:
+        """The batches of a producer that are in the queue or in the lake."""
+        # In this order: what moves from the one to the other meanwhile is seen at least once.
+        with self._lock:
+            segments = [one for one in self._segments.values() if one.table == table]
+        waiting = [one.taken.ranges(producer) for one in segments]
+        catalog = self._lake.catalog(table.catalog)
+        taken = read_notes(catalog.ledger_under(prefix(producer, table.table_id)))
+        for first, last in chain.from_iterable(waiting):
+            taken.add(first, last)
+        return taken
+
+    def _wait_until(self, reached: Callable[[], bool], check: Callable[[], None]) -> None:
+        with self._lock:
+            while not reached():
+                if self._stopping.is_set():
+                    raise QueueUnavailable("The server is shutting down; retry elsewhere.")
+                self._lock.wait(_WAIT_SECONDS)
+                check()

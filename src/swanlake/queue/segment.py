@@ -1,0 +1,363 @@
+"""The file of the queue: an Arrow IPC stream to which record batches are appended.
+
+Any Arrow tool reads it. The schema message says for which table the rows are; every record batch
+carries in its custom metadata its sequence number, its number of rows, the checksum of the schema
+message and a CRC-32C of the whole message, headers included. The checksum is computed with zeros in
+its own place, so that one flipped bit anywhere is noticed. Nothing is given to Arrow's decoder
+before its checksum was found right.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+from crc32c import crc32c
+
+from swanlake.queue.names import Ingest, QueueTable
+
+#: Marks the end of a stream: nothing was to come after it.
+END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+
+_CONTINUATION = b"\xff\xff\xff\xff"
+_HEADER = b"swanlake.segment"
+_COLUMN_ID = b"swanlake.column_id"
+_FORMAT = 1
+_NO_CRC = b"00000000"
+_ALIGNMENT = 8
+#: The header of a message is a few hundred bytes; what claims more is no header.
+_LONGEST_METADATA = 64 * 1024 * 1024
+
+
+class SegmentDamaged(Exception):
+    """The bytes are not what was written; the text says why."""
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a segment says of itself."""
+
+    id: UUID
+    table: QueueTable
+    created_at: float
+
+    def schema(self, arrow_schema: Any, columns: Iterable[tuple[int, str]]) -> Any:
+        """The schema of the segment: types of the rows, ids and names of the table's columns."""
+        fields = [
+            pa.field(name, field.type, True, {_COLUMN_ID: str(id).encode()})
+            for field, (id, name) in zip(arrow_schema, columns, strict=True)
+        ]
+        content = {
+            "format": _FORMAT,
+            "id": str(self.id),
+            "catalog": self.table.catalog,
+            "schema": self.table.schema,
+            "table": self.table.name,
+            "catalog_id": str(self.table.catalog_id),
+            "table_id": self.table.table_id,
+            "created_at": self.created_at,
+        }
+        return pa.schema(fields, {_HEADER: json.dumps(content).encode()})
+
+    @classmethod
+    def of(cls, schema: Any) -> Header:
+        """Reads it back; raises SegmentDamaged."""
+        try:
+            content = json.loads((schema.metadata or {})[_HEADER])
+            if content["format"] != _FORMAT:
+                raise SegmentDamaged(f"it has the format {content['format']}, not {_FORMAT}")
+            table = QueueTable(
+                content["catalog"],
+                content["schema"],
+                content["table"],
+                UUID(content["catalog_id"]),
+                content["table_id"],
+            )
+            return cls(UUID(content["id"]), table, content["created_at"])
+        except (KeyError, ValueError, TypeError) as wrong:
+            raise SegmentDamaged(f"its schema is not that of a segment: {wrong!r}") from None
+
+
+def column_ids(schema: Any) -> list[int]:
+    """The ids of the lake's columns that the columns of a segment are."""
+    return [int(field.metadata[_COLUMN_ID]) for field in schema]
+
+
+class Encoder:
+    """Turns the batches of one segment into the bytes to append."""
+
+    def __init__(self, schema: Any) -> None:
+        self.schema = schema
+        self.start = bytes(schema.serialize())
+        self._checksum = _hex(crc32c(self.start))
+
+    def encode(self, batch: Any, sequence: int, ingest: Ingest | None = None) -> bytearray:
+        """One batch as a message; its columns are those of the schema, by place."""
+        metadata = {
+            "sequence": str(sequence),
+            "rows": str(batch.num_rows),
+            "schema": self._checksum.decode(),
+            "crc32c": _NO_CRC.decode(),
+        }
+        if ingest is not None:
+            metadata["ingest"] = json.dumps([ingest.producer, ingest.sequence])
+        sink = pa.BufferOutputStream()
+        # Closing it would end the stream; what it has written by then is all that is wanted.
+        writer = pa.ipc.new_stream(sink, self.schema)
+        writer.write_batch(
+            pa.RecordBatch.from_arrays(batch.columns, schema=self.schema), custom_metadata=metadata
+        )
+        message = bytearray(memoryview(sink.getvalue())[len(self.start) :])
+        frame = _frame(memoryview(message), 0)
+        place = frame.crc_place
+        message[place : place + 8] = _hex(crc32c(message))
+        return message
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """One message as its header describes it, before anything of it is believed."""
+
+    start: int
+    end: int
+    metadata: dict[str, str]
+    crc_place: int
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A record batch whose checksum is right."""
+
+    start: int
+    end: int
+    sequence: int
+    rows: int
+    ingest: Ingest | None = None
+
+
+@dataclass(frozen=True)
+class Damage:
+    """Bytes of a segment that are not what was written, or were never written to their end."""
+
+    start: int
+    end: int
+    reason: str
+
+
+class Segment:
+    """The bytes of a segment, checked."""
+
+    def __init__(self, content: Any, skip: frozenset[Ingest] = frozenset()) -> None:
+        """Takes an Arrow buffer, such as a memory map; raises SegmentDamaged if it has no head.
+
+        Batches to skip are not among its rows.
+        """
+        self._buffer = content
+        self._skip = skip
+        self._bytes = memoryview(content).cast("B")
+        try:
+            source = pa.BufferReader(content)
+            self.schema = pa.ipc.read_schema(source)
+            self._start = source.tell()
+        except (pa.ArrowException, OSError, ValueError) as unreadable:
+            raise SegmentDamaged(f"it does not begin with a schema: {unreadable}") from None
+        self._checksum = _hex(crc32c(self._bytes[: self._start])).decode()
+        self.header = Header.of(self.schema)
+
+    @cached_property
+    def _content(self) -> tuple[list[Batch], list[Damage], bool]:
+        batches: list[Batch] = []
+        damages: list[Damage] = []
+        position, size = self._start, len(self._bytes)
+        while position < size:
+            if self._bytes[position:] == END:
+                return batches, damages, True
+            try:
+                batch = self._batch(position)
+            except SegmentDamaged as damaged:
+                resumed = self._next_batch(position + _ALIGNMENT)
+                damages.append(Damage(position, resumed, str(damaged)))
+                position = resumed
+                continue
+            missing = batch.sequence - (batches[-1].sequence + 1 if batches else 0)
+            if missing and not damages:
+                reason = f"{missing} batches before it are missing"
+                damages.append(Damage(position, position, reason))
+            batches.append(batch)
+            position = batch.end
+        return batches, damages, False
+
+    @property
+    def batches(self) -> list[Batch]:
+        """All batches that are what was written."""
+        return self._content[0]
+
+    @property
+    def damages(self) -> list[Damage]:
+        """Everything else that is in the file."""
+        return self._content[1]
+
+    @property
+    def sealed(self) -> bool:
+        """True if the file has its end: nothing was cut off."""
+        return self._content[2]
+
+    @property
+    def rows(self) -> int:
+        return sum(batch.rows for batch in self.batches)
+
+    @property
+    def valid_end(self) -> int:
+        """Where the last batch that is what was written ends."""
+        return self.batches[-1].end if self.batches else self._start
+
+    def record_batches(self) -> Iterator[Any]:
+        """The rows, without a copy."""
+        for batch in self.batches:
+            if batch.ingest in self._skip:
+                continue
+            message = pa.ipc.read_message(self._buffer.slice(batch.start, batch.end - batch.start))
+            yield pa.ipc.read_record_batch(message, self.schema)
+
+    def _batch(self, position: int) -> Batch:
+        frame = _frame(self._bytes, position)
+        message = self._bytes[frame.start : frame.end]
+        place = frame.crc_place - frame.start
+        crc = crc32c(message[:place])
+        crc = crc32c(_NO_CRC, crc)
+        crc = crc32c(message[place + 8 :], crc)
+        if _hex(crc).decode() != frame.metadata["crc32c"]:
+            raise SegmentDamaged("its checksum is wrong")
+        try:
+            if frame.metadata["schema"] != self._checksum:
+                raise SegmentDamaged("it was not written with the schema at the begin of the file")
+            ingest = json.loads(frame.metadata.get("ingest", "null"))
+            return Batch(
+                frame.start,
+                frame.end,
+                int(frame.metadata["sequence"]),
+                int(frame.metadata["rows"]),
+                Ingest(*ingest) if ingest else None,
+            )
+        except (KeyError, ValueError, TypeError) as wrong:
+            raise SegmentDamaged(f"it is not a batch of a segment: {wrong!r}") from None
+
+    def _next_batch(self, position: int) -> int:
+        """Where, from a position on, an undamaged batch or the end begins; else the file's end."""
+        content = self._bytes
+        size = len(content)
+        # Batches begin at multiples of the alignment from where the first one did.
+        position -= (position - self._start) % _ALIGNMENT
+        while position < size:
+            if content[position:] == END:
+                return position
+            if content[position : position + 4] == _CONTINUATION:
+                try:
+                    self._batch(position)
+                except SegmentDamaged:
+                    pass
+                else:
+                    return position
+            position += _ALIGNMENT
+        return size
+
+
+def open_segment(path: str, size: int, skip: frozenset[Ingest] = frozenset()) -> Segment:
+    """The first bytes of a file as a segment, mapped into memory.
+
+    It stays readable when the file is removed.
+    """
+    with pa.memory_map(path) as source:
+        return Segment(source.read_buffer(size), skip)
+
+
+def _frame(content: memoryview, start: int) -> _Frame:
+    """Where a message ends and what its metadata says, read without trust in any number of it."""
+    try:
+        if content[start : start + 4] != _CONTINUATION:
+            raise SegmentDamaged("there is no message")
+        (size,) = struct.unpack_from("<i", content, start + 4)
+        if not 0 < size <= _LONGEST_METADATA:
+            raise SegmentDamaged(f"its header claims {size} bytes")
+        body = start + 8 + size
+        table = _FlatTable.root(content, start + 8, body)
+        (length,) = struct.unpack_from("<q", content, table.field(3))
+        end = body + length
+        if length < 0 or end > len(content):
+            raise SegmentDamaged("the file ends before it")
+        metadata, places = {}, {}
+        for entry in table.tables(4):
+            key, _ = entry.text(0)
+            metadata[key], places[key] = entry.text(1)
+        if len(metadata["crc32c"]) != len(_NO_CRC):
+            raise SegmentDamaged("it has no checksum")
+        return _Frame(start, end, metadata, places["crc32c"])
+    except (struct.error, IndexError, KeyError, UnicodeDecodeError) as wrong:
+        raise SegmentDamaged(f"its header cannot be read: {wrong!r}") from None
+
+
+@dataclass(frozen=True)
+class _FlatTable:
+    """A table of a FlatBuffer: just enough of the format to read the metadata of a message."""
+
+    content: memoryview
+    place: int
+    end: int
+
+    @classmethod
+    def root(cls, content: memoryview, start: int, end: int) -> _FlatTable:
+        if end > len(content):
+            raise SegmentDamaged("the file ends in its header")
+        (offset,) = struct.unpack_from("<I", content, start)
+        return cls(content, start + offset, end)._checked()
+
+    def field(self, number: int) -> int:
+        """Where the value of a field stands."""
+        (back,) = struct.unpack_from("<i", self.content, self.place)
+        slots = self.place - back
+        (size,) = struct.unpack_from("<H", self.content, slots)
+        entry = 4 + 2 * number
+        if entry + 2 > size:
+            raise KeyError(number)
+        (offset,) = struct.unpack_from("<H", self.content, slots + entry)
+        if not offset:
+            raise KeyError(number)
+        return self.place + int(offset)
+
+    def tables(self, number: int) -> list[_FlatTable]:
+        """A field that is a list of tables."""
+        place = self._follow(self.field(number))
+        (count,) = struct.unpack_from("<I", self.content, place)
+        if count > (self.end - place) // 4:
+            raise IndexError(count)
+        places = (self._follow(place + 4 + 4 * i) for i in range(count))
+        return [_FlatTable(self.content, one, self.end)._checked() for one in places]
+
+    def text(self, number: int) -> tuple[str, int]:
+        """A field that is a text, and where its first byte stands."""
+        place = self._follow(self.field(number))
+        (length,) = struct.unpack_from("<I", self.content, place)
+        if place + 4 + length > self.end:
+            raise IndexError(length)
+        return str(self.content[place + 4 : place + 4 + length], "utf-8"), place + 4
+
+    def _follow(self, place: int) -> int:
+        target = place + int(struct.unpack_from("<I", self.content, place)[0])
+        if target + 4 > self.end:
+            raise IndexError(target)
+        return target
+
+    def _checked(self) -> _FlatTable:
+        if self.place + 4 > self.end:
+            raise IndexError(self.place)
+        return self
+
+
+def _hex(checksum: int) -> bytes:
+    return b"%08x" % checksum

@@ -1,0 +1,70 @@
+"""Which table of the lake a name means, remembered for a moment.
+
+Every insert asks, and the catalog takes a millisecond or more to answer. A table that another
+server has changed is noticed within a second; what this server changes, at once.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from swanlake.errors import AlreadyExists
+from swanlake.lake.lake import Lake
+from swanlake.lake.layout import Table, folded
+from swanlake.lake.types import ColumnSpec
+from swanlake.queue.names import QueueTable
+
+_REMEMBERED_SECONDS = 1.0
+_MOST_REMEMBERED = 10_000
+
+Name = tuple[str, str, str]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A table, and what it looked like a moment ago."""
+
+    table: QueueTable
+    layout: Table
+
+
+class Targets:
+    """Tables by name."""
+
+    def __init__(self, lake: Lake, clock: Callable[[], float] = time.monotonic) -> None:
+        self._lake = lake
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._known: dict[Name, tuple[float, Target]] = {}
+
+    def find(self, catalog: str, schema: str, name: str) -> Target:
+        """The table of that name; raises NotFound."""
+        key = (folded(catalog), folded(schema), folded(name))
+        with self._lock:
+            read_at, target = self._known.get(key, (float("-inf"), None))
+        if target is not None and self._clock() - read_at < _REMEMBERED_SECONDS:
+            return target
+        now = self._clock()
+        found = self._lake.catalog(catalog)
+        layout = found.table(schema, name)
+        table = QueueTable(found.name, layout.schema, layout.name, found.info.id, layout.id)
+        target = Target(table, layout)
+        with self._lock:
+            if len(self._known) >= _MOST_REMEMBERED:
+                self._known.clear()
+            self._known[key] = (now, target)
+        return target
+
+    def create(self, catalog: str, schema: str, name: str, columns: Sequence[ColumnSpec]) -> None:
+        """Makes a table, unless somebody else was faster."""
+        with suppress(AlreadyExists):
+            self._lake.catalog(catalog).create_table(schema, name, columns)
+
+    def forget(self) -> None:
+        """Tables may have changed: the next to ask gets them as they are."""
+        with self._lock:
+            self._known.clear()

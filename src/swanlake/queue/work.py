@@ -1,0 +1,161 @@
+"""What a flush does: the segments of a table become Parquet files. It runs anywhere.
+
+A work unit is a plain value that can be sent to another process. Segments know the ids of the
+columns their rows are for, so a table may have changed since: columns that were renamed are found,
+new ones get their default, dropped ones are left out, and values are cast to what the column is.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+from uuid import UUID
+
+import duckdb
+import pyarrow as pa
+
+from swanlake.lake import datafile
+from swanlake.lake.layout import Column, DataFile, DefaultKind, Table
+from swanlake.lake.types import duckdb_type
+from swanlake.queue.names import Ingest
+from swanlake.queue.segment import Damage, Segment, column_ids, open_segment
+from swanlake.sql.quoting import identifier, literal
+
+_VIEW = "__swanlake_segment_"
+
+# Batches in a mapped file begin where the one before ended. Arrow's engine copes with that, and
+# would say so on standard error for every batch.
+os.environ.setdefault("ACERO_ALIGNMENT_HANDLING", "ignore")
+
+
+@dataclass(frozen=True)
+class SegmentRef:
+    """A segment in a file, and how much of the file counts."""
+
+    id: UUID
+    path: str
+    size: int
+    #: Batches that came another way already.
+    skip: frozenset[Ingest] = frozenset()
+
+
+@dataclass(frozen=True)
+class WorkUnit:
+    """Segments that become files of a table, in the order of the segments."""
+
+    table: Table
+    segments: tuple[SegmentRef, ...]
+
+
+@dataclass(frozen=True)
+class UnitResult:
+    """What a unit wrote; nothing refers to the files yet."""
+
+    files: tuple[DataFile, ...]
+    rows: int
+    damages: Mapping[UUID, tuple[Damage, ...]] = field(default_factory=dict)
+
+
+class Runner(Protocol):
+    """Where units are run."""
+
+    def run(self, units: Sequence[WorkUnit], title: str) -> list[UnitResult]:
+        """The results of all units, in their order; if one fails, so does all of it."""
+
+
+def plan_units(table: Table, segments: Sequence[SegmentRef], unit_bytes: int) -> list[WorkUnit]:
+    """The segments in units of about a size, in order."""
+    units: list[list[SegmentRef]] = []
+    size = 0
+    for segment in segments:
+        if not units or size + segment.size > unit_bytes:
+            units.append([])
+            size = 0
+        units[-1].append(segment)
+        size += segment.size
+    return [WorkUnit(table, tuple(unit)) for unit in units]
+
+
+def run_unit(connection: duckdb.DuckDBPyConnection, unit: WorkUnit) -> UnitResult:
+    """Writes the files of a unit."""
+    segments = [open_segment(one.path, one.size, one.skip) for one in unit.segments]
+    with segments_as_query(connection, segments, unit.table) as query:
+        files = datafile.write_files(connection, query, unit.table)
+    return UnitResult(
+        tuple(files),
+        sum(file.record_count for file in files),
+        {segment.header.id: tuple(segment.damages) for segment in segments if segment.damages},
+    )
+
+
+@contextmanager
+def segments_as_query(
+    connection: duckdb.DuckDBPyConnection,
+    segments: Sequence[Segment],
+    table: Table,
+    name: str = _VIEW,
+) -> Iterator[str]:
+    """A query for the rows of segments, with the columns of a table as it is now.
+
+    It reads Arrow tables over mapped files: nothing is copied, and it can be run again.
+    """
+    views: list[str] = []
+    queries: list[str] = []
+    try:
+        for schema, group in _by_schema(segments):
+            view = f"{name}{len(views)}"
+            batches = [batch for segment in group for batch in segment.record_batches()]
+            connection.register(view, pa.Table.from_batches(batches, schema))
+            views.append(view)
+            queries.append(_select(view, schema, table))
+        yield "\nUNION ALL ".join(queries) or _nothing(table)
+    finally:
+        for view in views:
+            connection.unregister(view)
+
+
+def _by_schema(segments: Sequence[Segment]) -> Iterator[tuple[Any, list[Segment]]]:
+    """Neighbours whose columns are the same, as one."""
+    group: list[Segment] = []
+    for segment in segments:
+        if group and not _same_columns(group[0].schema, segment.schema):
+            yield group[0].schema, group
+            group = []
+        group.append(segment)
+    if group:
+        yield group[0].schema, group
+
+
+def _same_columns(one: Any, other: Any) -> bool:
+    return one.remove_metadata() == other.remove_metadata() and column_ids(one) == column_ids(other)
+
+
+def _select(view: str, schema: Any, table: Table) -> str:
+    given = dict(zip(column_ids(schema), map(identifier, schema.names), strict=True))
+    values = ", ".join(
+        f"{_cast(column, given.get(column.id) or _default(column))} AS {identifier(column.name)}"
+        for column in table.columns
+    )
+    return f"SELECT {values} FROM {identifier(view)}"
+
+
+def _nothing(table: Table) -> str:
+    columns = ", ".join(
+        f"{_cast(column, 'NULL')} AS {identifier(column.name)}" for column in table.columns
+    )
+    return f"SELECT {columns} LIMIT 0"
+
+
+def _cast(column: Column, value: str) -> str:
+    return f"CAST({value} AS {duckdb_type(column)})"
+
+
+def _default(column: Column) -> str:
+    if column.default is None:
+        return "NULL"
+    if column.default.kind is DefaultKind.EXPRESSION:
+        return f"({column.default.text})"
+    return literal(column.default.text)

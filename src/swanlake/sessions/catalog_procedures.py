@@ -1,0 +1,125 @@
+"""``CALL swanlake_…``: catalogs, schemas and snapshots, from any Flight SQL client."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from swanlake.engine.instance import Engine
+from swanlake.errors import AlreadyExists, Code, QueryError
+from swanlake.lake.lake import Lake
+from swanlake.lake.metabase import CatalogInfo, checked_name
+from swanlake.sessions.procedure import Procedure, Rows, Scope
+
+_TIME = pa.timestamp("us", tz="UTC")
+_CATALOG = pa.schema(
+    [
+        ("catalog_name", pa.string()),
+        ("parent_name", pa.string()),
+        ("parent_snapshot", pa.int64()),
+        ("data_path", pa.string()),
+        ("created_at", _TIME),
+    ]
+)
+_SNAPSHOT = pa.schema(
+    [
+        ("snapshot_id", pa.int64()),
+        ("snapshot_time", _TIME),
+        ("schema_version", pa.int64()),
+        ("changes", pa.string()),
+        ("author", pa.string()),
+        ("commit_message", pa.string()),
+    ]
+)
+_COMMITTED = pa.schema([("catalog_name", pa.string()), ("snapshot_id", pa.int64())])
+
+
+def _catalog_rows(lake: Lake, infos: list[CatalogInfo]) -> Rows:
+    names = {info.id: info.name for info in lake.catalogs()}
+    return [
+        {
+            "catalog_name": info.name,
+            "parent_name": None if info.parent is None else names.get(info.parent),
+            "parent_snapshot": info.parent_snapshot,
+            "data_path": info.data_path,
+            "created_at": info.created_at,
+        }
+        for info in infos
+    ]
+
+
+def _catalogs(scope: Scope) -> Rows:
+    return _catalog_rows(scope.lake, scope.lake.catalogs())
+
+
+def _check_free(engine: Engine, name: str) -> None:
+    """Statements that name a new catalog must not end up in a database of the same name."""
+    name = checked_name(name)
+    if engine.has_foreign(name):
+        raise AlreadyExists(
+            f"A database {name} is attached to this server; DETACH it or choose another name."
+        )
+
+
+def _create_catalog(scope: Scope, name: str) -> Rows:
+    _check_free(scope.engine, name)
+    return _catalog_rows(scope.lake, [scope.lake.create_catalog(name).info])
+
+
+def _fork_catalog(scope: Scope, parent: str, name: str, at: int | None) -> Rows:
+    _check_free(scope.engine, name)
+    fork = scope.lake.fork_catalog(parent, name, at)
+    return _catalog_rows(scope.lake, [fork.info])
+
+
+def _drop_catalog(scope: Scope, name: str) -> Rows:
+    if name.lower() == scope.engine.catalog:
+        raise QueryError(
+            f"The catalog {name} is the one in which every session begins; it stays.",
+            identifier="CATALOG_IN_USE",
+            code=Code.PERMISSION_DENIED,
+        )
+    info = scope.lake.drop_catalog(name)
+    scope.engine.detach(info.name)
+    return _catalog_rows(scope.lake, [info])
+
+
+def _create_schema(scope: Scope, catalog: str, name: str) -> Rows:
+    done = scope.lake.catalog(catalog).create_schema(name)
+    return [{"catalog_name": catalog, "snapshot_id": done.snapshot_id}]
+
+
+def _drop_schema(scope: Scope, catalog: str, name: str, cascade: bool | None) -> Rows:
+    done = scope.lake.catalog(catalog).drop_schema(name, cascade=bool(cascade))
+    return [{"catalog_name": catalog, "snapshot_id": done.snapshot_id}]
+
+
+def _snapshots(scope: Scope, catalog: str | None) -> Rows:
+    return [
+        {
+            "snapshot_id": snapshot.id,
+            "snapshot_time": snapshot.time,
+            "schema_version": snapshot.schema_version,
+            "changes": snapshot.changes,
+            "author": snapshot.author,
+            "commit_message": snapshot.message,
+        }
+        for snapshot in scope.lake.catalog(catalog or scope.engine.catalog).snapshots()
+    ]
+
+
+CATALOG_PROCEDURES = (
+    Procedure("swanlake_catalogs", (), 0, _CATALOG, False, _catalogs),
+    Procedure("swanlake_create_catalog", ("name",), 0, _CATALOG, True, _create_catalog),
+    Procedure("swanlake_fork_catalog", ("parent", "name", "at"), 1, _CATALOG, True, _fork_catalog),
+    Procedure("swanlake_drop_catalog", ("name",), 0, _CATALOG, True, _drop_catalog),
+    Procedure("swanlake_create_schema", ("catalog", "name"), 0, _COMMITTED, True, _create_schema),
+    Procedure(
+        "swanlake_drop_schema",
+        ("catalog", "name", "cascade"),
+        1,
+        _COMMITTED,
+        True,
+        _drop_schema,
+    ),
+    Procedure("swanlake_snapshots", ("catalog",), 1, _SNAPSHOT, False, _snapshots),
+)

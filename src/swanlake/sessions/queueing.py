@@ -1,0 +1,415 @@
+"""How a session writes to the Duckling Queue and reads from it.
+
+An INSERT into the queue is run against a *shadow*: an empty temporary table with the columns,
+defaults and constraints of the target. DuckDB so does with every value what it would do in the
+table itself, and RETURNING gives the rows as they are to be kept.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+from duckdb import StatementType
+
+from swanlake.errors import Code, InvalidRequest, NotFound, QueryError, Unsupported
+from swanlake.lake.lake import Lake
+from swanlake.lake.layout import Column, DefaultKind
+from swanlake.lake.types import ColumnSpec, duckdb_type
+from swanlake.queue.flush import ledger_entry
+from swanlake.queue.names import QUEUE, Ingest
+from swanlake.queue.runtime import DucklingQueue
+from swanlake.queue.targets import Target
+from swanlake.queue.work import segments_as_query
+from swanlake.sessions.direct import DirectRows
+from swanlake.sql.insert import InsertHead, insert_head, unquoted
+from swanlake.sql.quoting import identifier, literal
+from swanlake.sql.references import Reference, Replacement, references, replaced
+from swanlake.sql.statement import Statement, parse
+
+_MENTIONED = re.compile(QUEUE, re.IGNORECASE)
+_PRAGMA = re.compile(rf"\s*PRAGMA\s+{QUEUE}\s*\.\s*(\w+)\s*(\(\s*\))?\s*;?\s*", re.IGNORECASE)
+_SHADOW = "__duckling_queue_shadow_"
+_ROWS = "__duckling_queue_rows_"
+_ROWS_NAME = re.compile(rf"{_ROWS}\d+")
+_BATCH_ROWS = 100_000
+#: A shadow that has seen so many rows is emptied.
+_SHADOW_ROWS = 100_000
+#: The words before the name of what a statement changes.
+_BEFORE_TARGET = frozenset(
+    "update delete from truncate merge into drop alter table view schema if exists not copy create "
+    "or replace temp temporary comment on vacuum analyze only use".split()
+)
+_CHANGES = (
+    StatementType.UPDATE,
+    StatementType.DELETE,
+    StatementType.MERGE_INTO,
+    StatementType.DROP,
+    StatementType.ALTER,
+    StatementType.CREATE,
+    StatementType.COPY,
+    StatementType.SET,
+)
+
+Name = tuple[str, str, str]
+#: The catalog of the lake and the schema in which the session is; None if it is elsewhere.
+Where = Callable[[], tuple[str, str] | None]
+
+
+@dataclass
+class Shadow:
+    """The stand-in of one table for INSERTs."""
+
+    name: str
+    table: Name
+    target: Target
+    #: How DuckDB gives its rows to Arrow.
+    schema: Any
+    rows_seen: int = 0
+
+    @property
+    def shown_name(self) -> str:
+        return f"{QUEUE}.{self.table[1]}.{self.table[2]}"
+
+    def hidden(self, message: str) -> str:
+        """A message of DuckDB's with the name that the client used."""
+        message = message.replace(f"temp.main.{self.name}", self.shown_name)
+        return message.replace(self.name, self.shown_name)
+
+
+def pragma_as_call(sql: str) -> str:
+    """``PRAGMA duckling_queue.flush``, which DuckDB cannot parse, as the CALL it stands for."""
+    found = _PRAGMA.fullmatch(sql)
+    return f"CALL {QUEUE}_{found[1]}()" if found else sql
+
+
+class SessionQueue:
+    """One session's way to the queue."""
+
+    def __init__(self, queue: DucklingQueue, lake: Lake) -> None:
+        self._queue = queue
+        self._lake = lake
+        self._shadows: dict[str, Shadow] = {}
+        self._views: dict[str, Name] = {}
+
+    def forget_shadows(self) -> None:
+        """The connection that had them is gone."""
+        self._shadows.clear()
+
+    # ---- names ---------------------------------------------------------------------------------
+
+    def translate(
+        self, connection: duckdb.DuckDBPyConnection, statement: Statement, where: Where
+    ) -> Statement:
+        """The statement with the queue's tables replaced by what DuckDB knows."""
+        if not _MENTIONED.search(statement.text) or _SHADOW in statement.text:
+            return statement
+        if statement.type == StatementType.INSERT:
+            head = insert_head(statement.text)
+            if head is not None and _is_queue(head.target):
+                return self._translate_insert(connection, statement, head, where)
+        self._refuse_changes(statement)
+        return self._translate_reads(connection, statement, where)
+
+    def _translate_insert(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        statement: Statement,
+        head: InsertHead,
+        where: Where,
+    ) -> Statement:
+        if head.alternative is not None:
+            raise _refused(f"INSERT OR {head.alternative} cannot go through the queue")
+        text = statement.text.encode()
+        body = text[head.target_end :].decode()
+        if _MENTIONED.search(body):
+            source = self._replace_reads(connection, f"INSERT INTO x{body}", where)
+            body = source.removeprefix("INSERT INTO x")
+        name = self._named(head.target[1:], where)
+        try:
+            target = self._queue.targets.find(*name)
+        except NotFound:
+            if not self._queue.settings.auto_create_tables:
+                raise
+            if statement.parameters:
+                return statement  # its columns are known when its rows are
+            self._create(connection, name, head, text[head.body :].decode())
+            target = self._queue.targets.find(*name)
+        shadow = self._shadow(connection, name, target)
+        start = text[: head.target_start].decode()
+        return _parsed(connection, f"{start}temp.main.{shadow.name}{body}")
+
+    def _translate_reads(
+        self, connection: duckdb.DuckDBPyConnection, statement: Statement, where: Where
+    ) -> Statement:
+        text = self._replace_reads(connection, statement.text, where)
+        return _parsed(connection, text) if text != statement.text else statement
+
+    def _replace_reads(self, connection: duckdb.DuckDBPyConnection, text: str, where: Where) -> str:
+        replacements = [
+            self._replacement(reference, where) for reference in references(text, QUEUE)
+        ]
+        return replaced(text, replacements, lambda sql: _is_sql(connection, sql))
+
+    def _replacement(self, reference: Reference, where: Where) -> Replacement:
+        parts = reference.parts[1:]
+        name = self._named(parts[:1], where)
+        taken = 2
+        if len(parts) > 1:  # a schema and a table, or a table and a column
+            in_schema = self._named(parts[:2], where)
+            if self._exists(in_schema) or not self._exists(name):
+                name, taken = in_schema, 3
+        self._queue.targets.find(*name)  # says that there is no such table
+        view = next((view for view, known in self._views.items() if known == name), None)
+        if view is None:
+            view = f"{_ROWS}{len(self._views)}"
+            self._views[view] = name
+        return Replacement(reference, taken, f"temp.main.{view}", name[2])
+
+    def _named(self, parts: tuple[str, ...], where: Where) -> Name:
+        """Catalog, schema and table of a name in the queue."""
+        if not 1 <= len(parts) <= 2:
+            raise InvalidRequest(
+                f"{QUEUE}.{'.'.join(parts)} is no table of the queue: write {QUEUE}.table or "
+                f"{QUEUE}.schema.table."
+            )
+        catalog, schema = where() or (self._queue.settings.target_catalog, "main")
+        return (catalog, parts[0], parts[1]) if len(parts) == 2 else (catalog, schema, parts[0])
+
+    def _exists(self, name: Name) -> bool:
+        try:
+            self._queue.targets.find(*name)
+        except NotFound:
+            return False
+        return True
+
+    def _refuse_changes(self, statement: Statement) -> None:
+        if statement.attaches and QUEUE in statement.names:
+            raise _refused(f"No database can be called {QUEUE}, the name of the queue")
+        if statement.type not in _CHANGES:
+            return
+        if statement.type == StatementType.CREATE and any(
+            token.is_word("view", "macro", "function") for token in statement.tokens[:6]
+        ):
+            raise _refused("A view or macro cannot read the queue: it would outlive its rows")
+        if statement.type == StatementType.COPY and not statement.may_write:
+            return
+        for token in statement.tokens:
+            if token.is_word(*_BEFORE_TARGET):
+                continue
+            if unquoted(token.text).lower() == QUEUE:
+                verb = statement.tokens[0].text.upper()
+                raise _refused(
+                    f"{verb} cannot be done on {QUEUE}: it takes INSERT and SELECT, and its tables "
+                    f"are those of the lake. Do it on the table itself"
+                )
+            if token.depth == 0 and not token.is_kw("with"):
+                return
+
+    # ---- writing -------------------------------------------------------------------------------
+
+    def shadow_of(self, statement: Statement) -> Shadow | None:
+        """The shadow that an INSERT is for; None for every other statement."""
+        if statement.type != StatementType.INSERT or _SHADOW not in statement.text:
+            return None
+        head = insert_head(statement.text)
+        return self._shadows.get(head.target[-1]) if head is not None else None
+
+    def is_insert(self, text: str) -> bool:
+        """True for an INSERT into the queue, translated or not."""
+        if not _MENTIONED.search(text):
+            return False
+        head = insert_head(text)
+        return head is not None and (_is_queue(head.target) or head.target[-1] in self._shadows)
+
+    def refuse_in_transaction(self) -> None:
+        """Raises unless the settings allow to enqueue while a transaction is open."""
+        if self._queue.settings.in_transaction == "refuse":
+            raise InvalidRequest(
+                f"{QUEUE} is no part of a transaction: its rows are kept at once and cannot be "
+                "rolled back. Turn autocommit on, or COMMIT first; or set "
+                "duckling_queue_in_transaction to immediate.",
+                identifier="QUEUE_IN_TRANSACTION",
+            )
+
+    def rows_of(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        statement: Statement,
+        parameters: Any,
+        shadow: Shadow,
+        bound: Any,
+    ) -> Iterator[Any]:
+        """The rows that an INSERT would put into its table, with the shadow's columns."""
+        target = self._queue.targets.find(*shadow.table)
+        if target.layout.columns != shadow.target.layout.columns:
+            shadow = self._shadow(connection, shadow.table, target)
+        else:
+            shadow.target = target
+        direct = DirectRows.of(statement.text, bound, shadow.schema, target.layout)
+        if direct is not None:
+            yield from direct
+            return
+        reader = self._run_on_shadow(connection, statement, parameters, shadow)
+        for batch in reader:
+            shadow.rows_seen += batch.num_rows
+            yield batch
+        if shadow.rows_seen > _SHADOW_ROWS:
+            connection.execute(f"TRUNCATE temp.main.{shadow.name}")
+            shadow.rows_seen = 0
+
+    def _run_on_shadow(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        statement: Statement,
+        parameters: Any,
+        shadow: Shadow,
+    ) -> Any:
+        text = statement.text.rstrip().removesuffix(";")
+        try:
+            [returning] = connection.extract_statements(f"{text}\nRETURNING *")
+        except duckdb.ParserException:
+            raise _refused("RETURNING gives nothing on the queue") from None
+        try:
+            connection.execute(returning, parameters)
+            return connection.to_arrow_reader(_BATCH_ROWS)
+        except duckdb.Error as error:
+            if "CONFLICT" in str(error):
+                raise _refused("ON CONFLICT cannot go through the queue") from None
+            raise type(error)(shadow.hidden(str(error))) from None
+
+    def keep(
+        self, shadow: Shadow, rows: Iterator[Any], ingest: Ingest | None, check: Callable[[], None]
+    ) -> int:
+        """Puts rows into the queue; their number, once they are on disk."""
+        return self._queue.enqueue(shadow.target, rows, ingest, check)
+
+    def _shadow(self, connection: duckdb.DuckDBPyConnection, table: Name, target: Target) -> Shadow:
+        known = next((one for one in self._shadows.values() if one.table == table), None)
+        if known is not None and known.target.layout.columns == target.layout.columns:
+            return known
+        name = known.name if known else f"{_SHADOW}{len(self._shadows)}"
+        columns = ", ".join(_definition(column) for column in target.layout.columns)
+        connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} ({columns})")
+        connection.execute(f"SELECT * FROM temp.main.{name} LIMIT 0")
+        try:
+            schema = connection.to_arrow_reader(1).schema
+        except OSError:  # DuckDB has no Arrow type for one of them
+            raise Unsupported(
+                f"The table {'.'.join(table)} has a column that the queue cannot keep, such as a "
+                "VARIANT; insert into the table itself."
+            ) from None
+        if known is None:
+            known = self._shadows[name] = Shadow(name, table, target, schema)
+        known.target, known.schema = target, schema
+        return known
+
+    def _create(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        name: Name,
+        head: InsertHead,
+        source: str,
+    ) -> None:
+        """Makes the table that an INSERT is for, from the columns that it brings."""
+        source = source.rstrip().removesuffix(";")
+        found = connection.execute(f"DESCRIBE {source}").fetchall()
+        names = head.columns or [row[0] for row in found]
+        if len(names) != len(found):
+            raise InvalidRequest(
+                f"The INSERT names {len(names)} columns and brings {len(found)}: the table "
+                f"{'.'.join(name)} cannot be made from it."
+            )
+        self._queue.targets.create(
+            *name,
+            [ColumnSpec(column, row[1]) for column, row in zip(names, found, strict=True)],
+        )
+
+    # ---- reading -------------------------------------------------------------------------------
+
+    def reads(self, statement: Statement) -> bool:
+        """True if a statement reads rows that are in the queue."""
+        return _ROWS in statement.text
+
+    @contextmanager
+    def buffered_rows(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        statement: Statement,
+        check: Callable[[], None],
+        *,
+        describe: bool = False,
+    ) -> Iterator[None]:
+        """Makes the rows in the queue visible to a statement, in a transaction that is open.
+
+        What the lake shows to the transaction is fixed after the queue was looked at. A segment
+        that came into the lake by then is not shown; any other is: each row is there once.
+        """
+        with ExitStack() as stack:
+            for view in sorted(set(_ROWS_NAME.findall(statement.text))):
+                target = self._queue.targets.find(*self._views[view])
+                segments = [] if describe else self._queue.buffered(target.table, check)
+                if segments:
+                    segments = self._not_in_the_lake(connection, target, segments)
+                query = stack.enter_context(
+                    segments_as_query(connection, segments, target.layout, f"{view}_")
+                )
+                connection.execute(f"CREATE OR REPLACE TEMP VIEW {view} AS {query}")
+                stack.callback(_drop_view, connection, view)
+            yield
+
+    def _not_in_the_lake(
+        self, connection: duckdb.DuckDBPyConnection, target: Target, segments: list[Any]
+    ) -> list[Any]:
+        catalog = self._lake.catalog(target.table.catalog)
+        row = connection.execute(
+            "FROM ducklake_current_snapshot(?)", [target.table.catalog]
+        ).fetchone()
+        assert row is not None
+        known = catalog.ledger([ledger_entry(one.header.id) for one in segments])
+        return [
+            one for one in segments if known.get(ledger_entry(one.header.id), row[0] + 1) > row[0]
+        ]
+
+
+def _drop_view(connection: duckdb.DuckDBPyConnection, view: str) -> None:
+    with suppress(duckdb.Error):  # in a transaction that was aborted, it goes with that
+        connection.execute(f"DROP VIEW IF EXISTS temp.main.{view}")
+
+
+def _is_queue(name: tuple[str, ...]) -> bool:
+    return len(name) > 1 and name[0].lower() == QUEUE
+
+
+def _definition(column: Column) -> str:
+    parts = [identifier(column.name), duckdb_type(column)]
+    if column.default is not None:
+        if column.default.kind is DefaultKind.EXPRESSION:
+            parts.append(f"DEFAULT ({column.default.text})")
+        else:
+            value = literal(column.default.text)
+            parts.append(f"DEFAULT (CAST({value} AS {duckdb_type(column)}))")
+    if not column.nullable:
+        parts.append("NOT NULL")
+    return " ".join(parts)
+
+
+def _parsed(connection: duckdb.DuckDBPyConnection, sql: str) -> Statement:
+    [statement] = parse(connection, sql)
+    return statement
+
+
+def _is_sql(connection: duckdb.DuckDBPyConnection, sql: str) -> bool:
+    try:
+        connection.extract_statements(sql)
+    except duckdb.Error:
+        return False
+    return True
+
+
+def _refused(why: str) -> QueryError:
+    return QueryError(f"{why}.", identifier="QUEUE_REFUSED", code=Code.INVALID_ARGUMENT)

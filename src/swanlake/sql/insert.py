@@ -1,0 +1,138 @@
+"""The head of an INSERT: its target, its columns, and where its rows begin.
+
+Only as much of the text is looked at as the head is long, so an INSERT of megabytes costs nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import duckdb
+
+from swanlake.sql.tokens import Token, tokenize
+
+_FIRST_LOOK = 1024
+_QUERY_WORDS = ("select", "values", "from", "with", "table", "pivot", "unpivot", "describe", "show")
+
+
+@dataclass(frozen=True)
+class InsertHead:
+    """What an INSERT says before its rows; places are bytes of the UTF-8 text."""
+
+    #: The parts of the name without their quotes: ``("swanlake", "main", "t")``.
+    target: tuple[str, ...]
+    target_start: int
+    target_end: int
+    #: ``REPLACE`` or ``IGNORE`` in ``INSERT OR …``.
+    alternative: str | None
+    columns: tuple[str, ...] | None
+    by_name: bool
+    #: Where ``VALUES``, ``SELECT``, ``FROM``, … begins.
+    body: int
+
+
+class _Incomplete(Exception):
+    """The head does not end in the part of the text that was looked at."""
+
+
+def insert_head(text: str) -> InsertHead | None:
+    """The head of an INSERT that DuckDB could parse; None if the text is none."""
+    size = _FIRST_LOOK
+    while True:
+        part = text[:size]
+        try:
+            return _read(part)
+        except (_Incomplete, duckdb.Error):
+            if size >= len(text):
+                return None
+            size *= 16
+
+
+def unquoted(name: str) -> str:
+    """A name as it is meant: ``"a""b"`` is ``a"b``."""
+    if len(name) >= 2 and name.startswith('"') and name.endswith('"'):
+        return name[1:-1].replace('""', '"')
+    return name
+
+
+class _Reader:
+    """The tokens one after the other; the last may be cut off, so it is never trusted."""
+
+    def __init__(self, tokens: list[Token]) -> None:
+        self._tokens = tokens
+        self._place = 0
+
+    @property
+    def next(self) -> Token:
+        if self._place + 1 >= len(self._tokens):
+            raise _Incomplete
+        return self._tokens[self._place]
+
+    def take(self) -> Token:
+        token = self.next
+        self._place += 1
+        return token
+
+    def take_word(self, *words: str) -> bool:
+        if not self.next.is_word(*words):
+            return False
+        self._place += 1
+        return True
+
+    def follows(self, text: str) -> bool:
+        return self.next.is_operator and self.next.text == text
+
+    def peek(self) -> Token:
+        """The token after the next."""
+        if self._place + 2 >= len(self._tokens):
+            raise _Incomplete
+        return self._tokens[self._place + 1]
+
+
+def _read(text: str) -> InsertHead | None:
+    # A space at the end gives the text a last token that may be cut off without harm.
+    reader = _Reader([*tokenize(text), _END])
+    while not (reader.next.depth == 0 and reader.next.is_kw("insert")):
+        reader.take()
+    reader.take()
+    alternative = None
+    if reader.take_word("or"):
+        alternative = reader.take().text.upper()
+    if not reader.take_word("into"):
+        return None
+    first = last = reader.take()
+    target = [unquoted(first.text)]
+    while reader.follows("."):
+        reader.take()
+        last = reader.take()
+        target.append(unquoted(last.text))
+    if reader.take_word("as"):
+        reader.take()
+    columns: list[str] | None = None
+    if reader.follows("(") and not _opens_query(reader.peek()):
+        columns = []
+        while not reader.follows(")"):
+            token = reader.take()
+            if not token.is_operator:
+                columns.append(unquoted(token.text))
+        reader.take()
+    by_name = False
+    if reader.next.is_word("by") and reader.peek().is_word("name", "position"):
+        reader.take()
+        by_name = reader.take().is_word("name")
+    return InsertHead(
+        tuple(target),
+        first.start,
+        last.end,
+        alternative,
+        None if columns is None else tuple(columns),
+        by_name,
+        reader.next.start,
+    )
+
+
+def _opens_query(token: Token) -> bool:
+    return token.is_kw(*_QUERY_WORDS) or (token.is_operator and token.text == "(")
+
+
+_END = Token(1 << 62, "", 0, is_keyword=False, is_operator=False, is_name=False)
