@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import click
 import pyarrow as pa
 
 from swanlake import config
-from swanlake.cli.output import FORMATS, show
+from swanlake.cli.exits import exit_with
+from swanlake.cli.output import format_option, show
 from swanlake.client.driver import Result
 from swanlake.errors import (
     CatalogUnreachable,
@@ -66,11 +67,11 @@ class CatalogCommands(click.Group):
         try:
             return super().invoke(ctx)
         except ConfigError as wrong:
-            _exit(EXIT_CONFIG, wrong)
+            exit_with(EXIT_CONFIG, wrong)
         except StartupError as unreachable:
-            _exit(unreachable.exit_code, unreachable)
+            exit_with(unreachable.exit_code, unreachable)
         except SwanLakeError as refused:
-            _exit(EXIT_REFUSED, refused)
+            exit_with(EXIT_REFUSED, refused)
 
 
 class Duration(click.ParamType[timedelta]):
@@ -103,11 +104,6 @@ def _lake_options(command: Callable[..., None]) -> Callable[..., None]:
         default=None,
         help="The TOML file with settings; without it ./swanlake.toml, if there is one.",
     )(command)
-
-
-_format_option = click.option(
-    "--format", "output", type=click.Choice(FORMATS), default="table", show_default=True
-)
 
 
 @click.group(cls=CatalogCommands)
@@ -199,7 +195,7 @@ def adopt(name: str, **settings: Any) -> None:
     "write takes would lose its rows.",
 )
 @click.option("--dry-run", is_flag=True, help="Only say what would be deleted.")
-@_format_option
+@format_option
 @_lake_options
 def collect(age: timedelta, dry_run: bool, output: str, **settings: Any) -> None:
     """Delete the files that no snapshot of any catalog needs."""
@@ -220,7 +216,7 @@ def collect(age: timedelta, dry_run: bool, output: str, **settings: Any) -> None
 
 
 @catalog.command(name="list")
-@_format_option
+@format_option
 @_lake_options
 def list_(output: str, **settings: Any) -> None:
     """Show every catalog, where it is, and how DuckDB attaches it."""
@@ -250,7 +246,7 @@ def list_(output: str, **settings: Any) -> None:
 @catalog.command()
 @click.argument("name")
 @click.option("--limit", type=click.IntRange(min=1), default=None, help="Only the newest ones.")
-@_format_option
+@format_option
 @_lake_options
 def snapshots(name: str, limit: int | None, output: str, **settings: Any) -> None:
     """Show the snapshots of a catalog, the newest first."""
@@ -273,7 +269,7 @@ def snapshots(name: str, limit: int | None, output: str, **settings: Any) -> Non
 @catalog.command()
 @click.argument("name", required=False)
 @click.option("--files", is_flag=True, help="Also look whether every file is there.")
-@_format_option
+@format_option
 @_lake_options
 def check(name: str | None, files: bool, output: str, **settings: Any) -> None:
     """Look for damage in one catalog or in all; exit code 1 if there is any."""
@@ -343,8 +339,3 @@ def _show(rows: list[dict[str, Any]], schema: Any, output: str) -> None:
     batches: Iterable[Any] = pa.Table.from_pylist(rows, schema=schema).to_batches()
     show(Result(schema, (batch for batch in batches), len(rows)), output, quiet=True)
     sys.stdout.flush()  # what the console wrote must come before what click writes
-
-
-def _exit(code: int, error: SwanLakeError) -> NoReturn:
-    click.echo(f"swanlake: {error}", err=True)
-    raise SystemExit(code)

@@ -6,16 +6,18 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import IO, Any
 
 import click
 
 from swanlake import config
 from swanlake._version import __version__
 from swanlake.cli.catalog import catalog
+from swanlake.cli.connection import connect, connection_options
+from swanlake.cli.exits import exit_with
 from swanlake.cli.logs import configure_logging
-from swanlake.cli.output import FORMATS
-from swanlake.client.driver import Connection
+from swanlake.cli.output import format_option
+from swanlake.cli.queue import queue
 from swanlake.errors import (
     ConfigError,
     NotAuthenticated,
@@ -26,8 +28,6 @@ from swanlake.errors import (
 
 EXIT_OWN_FAULT, EXIT_CONFIG, EXIT_NO_CONNECTION, EXIT_SQL_ERROR = 1, 2, 2, 3
 PING_ACCEPTING, PING_REJECTING, PING_NO_RESPONSE, PING_BAD_ARGUMENTS = 0, 1, 2, 3
-
-DEFAULT_URL = "grpc://127.0.0.1:4214"
 
 
 class MisuseExits(click.Command):
@@ -62,6 +62,7 @@ def swanlake() -> None:
 
 
 swanlake.add_command(catalog)
+swanlake.add_command(queue)
 
 
 # ---- serve ---------------------------------------------------------------------------------------
@@ -114,9 +115,9 @@ def serve(config_file: Path | None, ready_file: Path | None, **flags: str | None
     try:
         run(settings, ready_file, announce)
     except ConfigError as wrong:
-        _exit(EXIT_CONFIG, wrong)
+        exit_with(EXIT_CONFIG, wrong)
     except StartupError as failed:
-        _exit(failed.exit_code, failed)
+        exit_with(failed.exit_code, failed)
     sys.stdout.flush()
     sys.stderr.flush()
     # Flight's threads may still wait for clients that never come back; nothing is left to do.
@@ -154,43 +155,8 @@ def config_docs() -> None:
 # ---- clients -------------------------------------------------------------------------------------
 
 
-def _connection_options(command: Callable[..., None]) -> Callable[..., None]:
-    for option in (
-        click.option(
-            "--tls-ca",
-            type=click.Path(path_type=Path),
-            help="PEM file with the certificates to trust.",
-        ),
-        click.option(
-            "--token-file",
-            type=click.Path(path_type=Path),
-            help="File with the access token; without it SWANLAKE_TOKEN.",
-        ),
-        click.option("--url", envvar="SWANLAKE_URL", default=DEFAULT_URL, show_default=True),
-    ):
-        command = option(command)
-    return command
-
-
-def _connect(
-    url: str, token_file: Path | None, tls_ca: Path | None, timeout: float | None = None
-) -> Connection:
-    token = _read(token_file).strip() if token_file else os.environ.get("SWANLAKE_TOKEN")
-    roots = _read(tls_ca).encode() if tls_ca else None
-    return Connection(url, token=token, timeout=timeout, tls_root_certs=roots)
-
-
-def _read(file: Path) -> str:
-    try:
-        return file.read_text()
-    except OSError as unreadable:
-        raise ConfigError(f"{file} cannot be read: {unreadable.strerror}.") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{file} is not a text file.") from None
-
-
 @swanlake.command(cls=MisuseExits, misuse_exit_code=EXIT_OWN_FAULT)
-@_connection_options
+@connection_options
 @click.option("-c", "--command", "sql", help="Run this SQL and exit.")
 @click.option(
     "-f",
@@ -199,7 +165,7 @@ def _read(file: Path) -> str:
     type=click.File(encoding="utf-8"),
     help="Run the SQL in this file and exit.",
 )
-@click.option("--format", "output", type=click.Choice(FORMATS), default="table", show_default=True)
+@format_option
 @click.option("--quiet", is_flag=True, help="Print results only.")
 def sql(
     url: str,
@@ -218,14 +184,14 @@ def sql(
     from swanlake.cli.shell import Shell  # slow to load, and only needed here
 
     if sql is not None and file is not None:
-        _exit(EXIT_OWN_FAULT, ConfigError("-c and -f exclude each other."))
+        exit_with(EXIT_OWN_FAULT, ConfigError("-c and -f exclude each other."))
     try:
-        connection = _connect(url, token_file, tls_ca)
+        connection = connect(url, token_file, tls_ca)
         connection.status()
     except ConfigError as wrong:
-        _exit(EXIT_OWN_FAULT, wrong)
+        exit_with(EXIT_OWN_FAULT, wrong)
     except SwanLakeError as unreachable:
-        _exit(EXIT_NO_CONNECTION, unreachable, f"Cannot connect to {url}")
+        exit_with(EXIT_NO_CONNECTION, unreachable, f"Cannot connect to {url}")
     with connection:
         shell = Shell(connection, output, quiet=quiet)
         if sql is None and file is None and sys.stdin.isatty():
@@ -235,15 +201,15 @@ def sql(
             shell.run_script(sql if sql is not None else (file or sys.stdin).read())
             sys.stdout.flush()  # here a reader that has left is no error; at the exit it would be
         except UnicodeError:
-            _exit(EXIT_OWN_FAULT, ConfigError("The SQL is not UTF-8 text."))
+            exit_with(EXIT_OWN_FAULT, ConfigError("The SQL is not UTF-8 text."))
         except ServerUnavailable as lost:
-            _exit(EXIT_NO_CONNECTION, lost)
+            exit_with(EXIT_NO_CONNECTION, lost)
         except SwanLakeError as failed:
-            _exit(EXIT_SQL_ERROR, failed)
+            exit_with(EXIT_SQL_ERROR, failed)
 
 
 @swanlake.command(cls=MisuseExits, misuse_exit_code=PING_BAD_ARGUMENTS)
-@_connection_options
+@connection_options
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
@@ -275,7 +241,7 @@ def _ping(
     url: str, token_file: Path | None, tls_ca: Path | None, timeout: float
 ) -> tuple[int, str]:
     try:
-        connection = _connect(url, token_file, tls_ca, timeout)
+        connection = connect(url, token_file, tls_ca, timeout)
     except SwanLakeError as wrong:
         return PING_BAD_ARGUMENTS, f"no attempt: {wrong}"
     try:
@@ -294,9 +260,4 @@ def _load(flags: dict[str, Any], config_file: Path | None) -> config.Configurati
     try:
         return config.load(flags, config_file=config_file)
     except ConfigError as wrong:
-        _exit(EXIT_CONFIG, wrong)
-
-
-def _exit(code: int, error: SwanLakeError, prefix: str = "") -> NoReturn:
-    click.echo(f"swanlake: {prefix + ': ' if prefix else ''}{error}", err=True)
-    raise SystemExit(code)
+        exit_with(EXIT_CONFIG, wrong)

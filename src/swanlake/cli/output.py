@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from typing import Any
 
+import click
 import pyarrow as pa
 
 from swanlake.client.driver import Result
@@ -28,6 +29,11 @@ _NEEDS_QUOTES = re.compile(r'[,"\r\n]|^$')
 _JSON_SCALARS = frozenset(
     {"boolean", "tinyint", "smallint", "integer", "bigint", "utinyint", "usmallint", "uinteger"}
     | {"ubigint", "hugeint", "uhugeint", "float", "double", "decimal", "varchar"}
+)
+
+#: For commands that show rows.
+format_option = click.option(
+    "--format", "output", type=click.Choice(FORMATS), default="table", show_default=True
 )
 
 

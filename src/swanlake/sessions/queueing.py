@@ -90,9 +90,11 @@ def pragma_as_call(sql: str) -> str:
 class SessionQueue:
     """One session's way to the queue."""
 
-    def __init__(self, queue: DucklingQueue, lake: Lake) -> None:
+    def __init__(self, queue: DucklingQueue, lake: Lake, expose: Callable[[], None]) -> None:
         self._queue = queue
         self._lake = lake
+        #: Makes the rows that a client sent visible to DuckDB.
+        self._expose = expose
         self._shadows: dict[str, Shadow] = {}
         self._views: dict[str, Name] = {}
 
@@ -226,6 +228,13 @@ class SessionQueue:
         head = insert_head(text)
         return head is not None and (_is_queue(head.target) or head.target[-1] in self._shadows)
 
+    def takes_directly(self, statement: Statement, bound: Any) -> bool:
+        """True if the rows of a client can go into the queue as they are."""
+        shadow = self.shadow_of(statement)
+        return shadow is not None and (
+            DirectRows.of(statement.text, bound, shadow.schema, shadow.target.layout) is not None
+        )
+
     def refuse_in_transaction(self) -> None:
         """Raises unless the settings allow to enqueue while a transaction is open."""
         if self._queue.settings.in_transaction == "refuse":
@@ -270,6 +279,7 @@ class SessionQueue:
         shadow: Shadow,
     ) -> Any:
         text = statement.text.rstrip().removesuffix(";")
+        self._expose()
         try:
             [returning] = connection.extract_statements(f"{text}\nRETURNING *")
         except duckdb.ParserException:
@@ -317,6 +327,7 @@ class SessionQueue:
     ) -> None:
         """Makes the table that an INSERT is for, from the columns that it brings."""
         source = source.rstrip().removesuffix(";")
+        self._expose()
         found = connection.execute(f"DESCRIBE {source}").fetchall()
         names = head.columns or [row[0] for row in found]
         if len(names) != len(found):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -92,9 +93,10 @@ class Session:
         #: Options set through the protocol, as they were given.
         self.options: dict[str, str | bool | int | float] = {}
         self._has_temporary_state = self._has_lake_turn = False
-        self._queue = SessionQueue(services.queue, services.lake)
+        self._queue = SessionQueue(services.queue, services.lake, self._expose)
         #: Rows of a client that the running statement can read, and rows to be queued as one.
         self._bound: Any = None
+        self._exposed = False
         self._to_queue: list[Any] | None = None
         self._location: tuple[str, str] | None = None
 
@@ -128,7 +130,7 @@ class Session:
         with self._turn(run, transaction), self._upload(run, reader) as rows:
             affected = 0
             texts = load(BOUND)
-            with self._registered(rows):
+            with self._given(rows):
                 if self._queue.is_insert(texts[-1]):  # each for itself: the queue is its own end
                     return [self._run_all(run, self._parse(sql)) for sql in texts][-1].affected or 0
                 statements = [self._parse(sql)[0] for sql in texts]
@@ -335,6 +337,7 @@ class Session:
             try:
                 # One engagement to the end: a statement that was done must not be reported stopped.
                 with run.engaged(self._connection), self._queued_rows(run, statement):
+                    self._expose()
                     self._with_catalogs(
                         statement,
                         lambda: self._connection.execute(statement.parsed, parameters),
@@ -497,19 +500,31 @@ class Session:
     ) -> Outcome:
         """A change for any number of rows, as one transaction; one INSERT if that is the same."""
         last = statements[-1]
-        columns = {name: f"{BOUND}.c{i}" for i, name in enumerate(last.parameters)}
-        sql = last.over_rows(BOUND, columns.__getitem__)
+        sql = last.over_rows(BOUND)
+        first = list(islice(batches, 2))
+        batches = chain(first, batches)
         with self._as_one(run, statements, row_by_row=sql is None):
             for statement in statements[:-1]:
                 self._run_one(run, statement, keep_rows=False)
             if sql is not None:
-                with self._registered(pa.RecordBatchReader.from_batches(schema, batches)):
-                    return self._run_one(run, self._parse(sql)[0])
+                with self._given(pa.RecordBatchReader.from_batches(schema, batches)):
+                    statement = self._parse(sql)[0]
+                    if not self._is_better_alone(first, last, statement):
+                        return self._run_one(run, statement)
+                return self._run_row(run, last, first[0], 0)
             affected = 0
             for batch in batches:
                 for row in range(batch.num_rows):
                     affected += self._run_row(run, last, batch, row).affected or 0
             return Outcome(affected=affected)
+
+    def _is_better_alone(self, first: list[Any], last: Statement, bulk: Statement) -> bool:
+        """True for one row of plain values: to show it to DuckDB as a table costs more."""
+        if len(first) != 1 or first[0].num_rows != 1 or binding.plain_values(first[0], 0) is None:
+            return False
+        if self._queue.shadow_of(last) is None:
+            return not self._queue.is_insert(last.text)
+        return not self._queue.takes_directly(bulk, self._bound)
 
     @contextmanager
     def _as_one(self, run: Run, statements: list[Statement], *, row_by_row: bool) -> Iterator[None]:
@@ -594,16 +609,29 @@ class Session:
     @contextmanager
     def _registered(self, rows: Any) -> Iterator[None]:
         """Makes Arrow rows visible to this connection alone, under one fixed name."""
-        try:
-            self._connection.register(BOUND, rows)
-        except ENGINE_ERRORS as error:
-            self._fail(error)
-        self._bound = rows
+        with self._given(rows):
+            self._expose()
+            yield
+
+    @contextmanager
+    def _given(self, rows: Any) -> Iterator[None]:
+        """Arrow rows that a statement may read; DuckDB sees them when they are exposed."""
+        self._bound, self._exposed = rows, False
         try:
             yield
         finally:
-            self._bound = None
-            self._connection.unregister(BOUND)
+            if self._exposed:
+                self._connection.unregister(BOUND)
+            self._bound, self._exposed = None, False
+
+    def _expose(self) -> None:
+        # DuckDB asks the lake for names whenever it makes a view: that takes milliseconds.
+        if self._bound is not None and not self._exposed:
+            try:
+                self._connection.register(BOUND, self._bound)
+            except ENGINE_ERRORS as error:
+                self._fail(error)
+            self._exposed = True
 
     @contextmanager
     def _commit_turn(self, run: Run, statement: Statement) -> Iterator[None]:

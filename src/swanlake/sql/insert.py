@@ -6,6 +6,7 @@ Only as much of the text is looked at as the head is long, so an INSERT of megab
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import duckdb
 
@@ -37,6 +38,10 @@ class _Incomplete(Exception):
 
 def insert_head(text: str) -> InsertHead | None:
     """The head of an INSERT that DuckDB could parse; None if the text is none."""
+    return _remembered_head(text) if len(text) <= _FIRST_LOOK else _head(text)
+
+
+def _head(text: str) -> InsertHead | None:
     size = _FIRST_LOOK
     while True:
         part = text[:size]
@@ -46,6 +51,10 @@ def insert_head(text: str) -> InsertHead | None:
             if size >= len(text):
                 return None
             size *= 16
+
+
+#: The same short texts come again and again: prepared, or looked at from several sides.
+_remembered_head = lru_cache(maxsize=1024)(_head)
 
 
 def unquoted(name: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 from itertools import takewhile
@@ -99,6 +99,8 @@ class Statement:
     """One parsed statement."""
 
     parsed: duckdb.Statement
+    #: A prepared statement is asked for this with every batch that is bound to it.
+    _over_rows: dict[str, str | None] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def text(self) -> str:
@@ -273,13 +275,21 @@ class Statement:
         """The text with every parameter replaced."""
         return substitute_parameters(self.text, replacement)
 
-    def over_rows(self, source: str, column: Callable[[str], str]) -> str | None:
-        """``INSERT … VALUES (?, now())`` as one ``INSERT … SELECT c1, now() FROM source``.
+    def over_rows(self, source: str) -> str | None:
+        """``INSERT … VALUES (?, now())`` as one ``INSERT … SELECT source.c0, now() FROM source``.
+
+        The columns of the source are the parameters in order, and called so.
 
         None where that would not mean the same: more than one VALUES row, DEFAULT or a subquery
         among the values, parameters outside the row, a conflict that replaces what an earlier row
         wrote.
         """
+        if source not in self._over_rows:
+            columns = {name: f"{source}.c{i}" for i, name in enumerate(self.parameters)}
+            self._over_rows[source] = self._find_over_rows(source, columns.__getitem__)
+        return self._over_rows[source]
+
+    def _find_over_rows(self, source: str, column: Callable[[str], str]) -> str | None:
         if self.type != StatementType.INSERT:
             return None
         tokens = self.tokens

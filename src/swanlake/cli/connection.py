@@ -1,0 +1,51 @@
+"""Which server a command talks to, and as whom: options that all such commands share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from swanlake.client.driver import Connection
+from swanlake.errors import ConfigError
+
+DEFAULT_URL = "grpc://127.0.0.1:4214"
+
+
+def connection_options(command: Callable[..., None]) -> Callable[..., None]:
+    """``--url``, ``--token-file`` and ``--tls-ca``: what ``connect`` takes."""
+    for option in (
+        click.option(
+            "--tls-ca",
+            type=click.Path(path_type=Path),
+            help="PEM file with the certificates to trust.",
+        ),
+        click.option(
+            "--token-file",
+            type=click.Path(path_type=Path),
+            help="File with the access token; without it SWANLAKE_TOKEN.",
+        ),
+        click.option("--url", envvar="SWANLAKE_URL", default=DEFAULT_URL, show_default=True),
+    ):
+        command = option(command)
+    return command
+
+
+def connect(
+    url: str, token_file: Path | None, tls_ca: Path | None, timeout: float | None = None
+) -> Connection:
+    """A connection that has not asked the server anything yet; raises ConfigError."""
+    token = _read(token_file).strip() if token_file else os.environ.get("SWANLAKE_TOKEN")
+    roots = _read(tls_ca).encode() if tls_ca else None
+    return Connection(url, token=token, timeout=timeout, tls_root_certs=roots)
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text()
+    except OSError as unreadable:
+        raise ConfigError(f"{file} cannot be read: {unreadable.strerror}.") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{file} is not a text file.") from None
