@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -68,6 +69,19 @@ class DoomedServer(ServerProcess):
     def take_order_back(self) -> None:
         self.order.unlink(missing_ok=True)
 
+    def start(self) -> DoomedServer:
+        self.launch()
+        assert self.accepts_or_dies(), f"the server did not start:\n{self.log_text[-4000:]}"
+        return self
+
+    def accepts_or_dies(self) -> bool:
+        """Waits until one of both is so: true if it accepts."""
+        eventually(lambda: self.is_ready or not self.is_alive, DEATH_SECONDS)
+        if not self.is_ready:
+            return False
+        self.url = json.loads(self._ready_file.read_text())["flight"]
+        return True
+
     def must_die(self) -> None:
         """Returns when it is dead, and as dead as it was meant to be."""
         try:
@@ -111,9 +125,19 @@ def insert(cursor: Any, ids: Sequence[int], table: str = "t") -> None:
     cursor.execute(f"INSERT INTO duckling_queue.{table} VALUES {rows}")
 
 
-def connect(url: str) -> Any:
-    """A stock ADBC connection."""
-    return adbc.connect(url, autocommit=True)
+@contextmanager
+def stock_cursor(url: str) -> Iterator[Any]:
+    """A cursor of a stock ADBC connection, whose server may be dead by the end."""
+    connection = adbc.connect(url, autocommit=True)
+    cursor = connection.cursor()
+    try:
+        yield cursor
+    finally:
+        for one in (cursor, connection):
+            try:
+                one.close()
+            except (adbc.Error, RuntimeError):
+                one._closed = True  # else it tries again when it is collected
 
 
 def one_by_one(cursor: Any, book: Book) -> None:
@@ -202,7 +226,7 @@ class Load:
 
     def _write(self, way: Way) -> None:
         try:
-            with closing(connect(self.url)) as connection, connection.cursor() as cursor:
+            with stock_cursor(self.url) as cursor:
                 while not self._stop.is_set():
                     way(cursor, self.book)
         except Exception as error:  # noqa: BLE001 - the test says whether it was to be expected
@@ -224,10 +248,17 @@ class Lab:
 
     def sql(self, *statements: str) -> list[tuple[Any, ...]]:
         """The rows of the last statement."""
-        with closing(connect(self.server.url)) as connection, connection.cursor() as cursor:
+        with stock_cursor(self.server.url) as cursor:
             for statement in statements:
                 cursor.execute(statement)
             rows: list[tuple[Any, ...]] = cursor.fetchall() if cursor.description else []
+            return rows
+
+    def letters(self) -> list[dict[str, Any]]:
+        """The dead letters, as a client sees them."""
+        with stock_cursor(self.server.url) as cursor:
+            cursor.execute("CALL duckling_queue_dead_letters()")
+            rows: list[dict[str, Any]] = cursor.fetch_arrow_table().to_pylist()
             return rows
 
     def load(self, *ways: Way) -> Load:
@@ -236,12 +267,33 @@ class Lab:
     def die_at(self, step: str, passage: int = 1, milliseconds: int = 0) -> None:
         self.server.give_order(f"die {step}/{passage}/{milliseconds}")
 
-    def restart(self) -> None:
-        """After a death; without an order."""
+    def run_until_death(self, *ways: Way) -> None:
+        """Starts the server if need be, and lets clients write until it has died."""
+        if not self.server.is_alive:
+            self.server.launch()
+        if self.server.accepts_or_dies():
+            with self.load(*ways):
+                self.server.must_die()
         self.server.must_die()
         self.kills += 1
+
+    def walk(self, steps: Iterable[str], *ways: Way) -> None:
+        """Dies at one step after the other; each start finds what the death before it left."""
+        for step in steps:
+            self.die_at(step)
+            self.run_until_death(*ways)
+        self.recover()
+
+    def recover(self) -> None:
+        """A server that lives."""
         self.server.take_order_back()
+        self.server.kill()
         self.server.start()
+
+    def kill(self) -> None:
+        """From outside, whatever it does."""
+        self.server.kill()
+        self.kills += 1
 
     def segments_on_disk(self) -> list[Path]:
         queue = self.server.home / "queue"

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
 import sys
-import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
+import adbc_driver_flightsql.dbapi as adbc
 import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
@@ -21,13 +24,18 @@ from tests.faults.doomed_server import (
     COMMIT_STEPS,
     FLUSH_STEPS,
     LETTER_STEPS,
-    REPLAY_STEPS,
 )
-from tests.faults.lab import DEATH_SECONDS, ORDINARY, Lab, Producer, Way, bulk, insert
+from tests.faults.lab import ORDINARY, Book, Lab, Producer, Way, bulk
 from tests.flight import eventually
 
 KILLS = 60
 ROUND_SECONDS = 4.0
+
+
+#: A walk of many deaths; a death and a start take two seconds, or ten on a busy machine.
+LONG = pytest.mark.timeout(300)
+KILLS = 55
+ROUND_SECONDS = 3.0
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])
@@ -55,23 +63,224 @@ def alive(lab: Lab) -> None:
         lab.server.start()
 
 
-def fill(lab: Lab, table: str = "t", segments: int = 3) -> None:
-    """Acknowledged rows in several segments, which nobody flushes."""
+def fill(lab: Lab, table: str = "t", book: Book | None = None) -> None:
+    """Acknowledged rows in three segments that wait until the queue is resumed."""
+    book = book or lab.book
     lab.sql("CALL duckling_queue_pause()")
-    for _ in range(segments):
-        ids = lab.book.take(30)
-        lab.sql(
-            f"INSERT INTO duckling_queue.{table} SELECT id, 'a row' FROM range({ids.start}, {ids.stop}) AS r(id)"
-        )
-        lab.book.acknowledged.append(ids)
-    eventually(lambda: len(lab.segments_on_disk()) >= segments)
-    (lab.server.home / "queue" / "paused").unlink()
+    waiting = len(lab.segments_on_disk())
+    for _ in range(3):
+        ids = book.take(30)
+        rows = f"SELECT id, 'a row' FROM range({ids.start}, {ids.stop}) AS r(id)"
+        lab.sql(f"INSERT INTO duckling_queue.{table} {rows}")
+        book.acknowledged.append(ids)
+        waiting += 1
+        eventually(lambda: len(lab.segments_on_disk()) >= waiting)
 
 
-@pytest.mark.parametrize("step", [*APPEND_STEPS, *FLUSH_STEPS])
-def test_a_server_that_dies_while_it_writes_and_flushes(lab: Lab, step: str) -> None:
-    with lab.load():
-        lab.die_at(step)
-        lab.server.must_die()
-    lab.restart()
+def resume_after_restart(lab: Lab) -> None:
+    (lab.server.home / "queue" / "paused").unlink(missing_ok=True)
+
+
+ON_SQLITE = pytest.mark.parametrize("lab", ["sqlite"], indirect=True)
+
+
+# ---- each step once ----------------------------------------------------------------------------
+
+
+@LONG
+@ON_SQLITE
+def test_a_server_that_dies_at_a_step_of_an_append_keeps_what_it_acknowledged(lab: Lab) -> None:
+    lab.walk(APPEND_STEPS)
     lab.assert_true()
+
+
+@ON_SQLITE
+def test_a_server_that_dies_during_a_large_upload_keeps_all_of_it_or_nothing(lab: Lab) -> None:
+    lab.walk(BULK_STEPS, bulk)
+    lab.assert_true()
+
+
+@LONG
+def test_a_server_that_dies_at_a_step_of_a_flush_brings_every_row_once(lab: Lab) -> None:
+    fill(lab)
+    resume_after_restart(lab)
+    lab.kill()
+    lab.walk(FLUSH_STEPS)
+    lab.assert_true()
+
+
+@pytest.mark.parametrize("lab", ["postgres"], indirect=True)
+def test_a_server_that_dies_inside_the_commit_of_a_flush_brings_every_row_once(lab: Lab) -> None:
+    lab.walk(COMMIT_STEPS)
+    lab.assert_true()
+
+
+def test_a_server_that_dies_while_it_takes_over_segments_leaves_them_to_the_next(lab: Lab) -> None:
+    fill(lab)
+    resume_after_restart(lab)
+    lab.kill()
+    lab.walk(ADOPT_STEPS)
+    lab.assert_true()
+
+
+def test_a_batch_with_a_name_that_is_sent_again_after_a_death_is_taken_once(lab: Lab) -> None:
+    producers = [Producer(f"{uuid4()}") for _ in range(3)]
+    lab.walk(
+        ["append: written", "append: before the acknowledgement", "flush: committed"], *producers
+    )
+    with lab.load(*producers) as load:
+        eventually(lambda: all(producer.pending is None for producer in producers))
+    assert load.errors == []
+    assert sum(producer.repeated for producer in producers) > 0
+    lab.assert_true()
+
+
+# ---- dead letters ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def orphans(lab: Lab) -> Iterator[Book]:
+    """Rows in three segments whose table is gone; the server is dead."""
+    for letter in lab.letters():
+        Path(letter["path"]).unlink()
+        Path(letter["path"]).with_suffix(".json").unlink()
+    book = Book()
+    lab.sql("CREATE TABLE swanlake.main.gone (id BIGINT, note VARCHAR)")
+    fill(lab, "gone", book)
+    lab.sql("DROP TABLE swanlake.main.gone")
+    resume_after_restart(lab)
+    lab.kill()
+    yield book
+    lab.sql("DROP TABLE IF EXISTS swanlake.main.gone")
+
+
+def put_aside(lab: Lab) -> None:
+    """Returns when the segments without a table are dead letters, and it has a table again."""
+    lab.flush()
+    assert [letter["rows"] for letter in lab.letters()] == [30, 30, 30]
+    lab.sql("CREATE TABLE swanlake.main.gone (id BIGINT, note VARCHAR)")
+
+
+def replay_until_death(lab: Lab) -> None:
+    with pytest.raises(adbc.Error):
+        lab.sql("CALL duckling_queue_replay()")
+    lab.server.must_die()
+    lab.kills += 1
+    lab.recover()
+
+
+@ON_SQLITE
+def test_a_server_that_dies_while_it_puts_segments_aside_keeps_each_of_them_once(
+    lab: Lab, orphans: Book
+) -> None:
+    lab.walk([*LETTER_STEPS])
+    lab.kill()
+    lab.die_at("letter: file written", passage=2)
+    lab.run_until_death()
+    lab.recover()
+    put_aside(lab)
+    lab.sql("CALL duckling_queue_replay()")
+    lab.flush()
+    assert lab.letters() == []
+    orphans.assert_true(lab.found("gone"))
+
+
+@ON_SQLITE
+def test_a_server_that_dies_during_a_replay_has_the_rows_once_in_the_end(
+    lab: Lab, orphans: Book
+) -> None:
+    lab.recover()
+    put_aside(lab)
+    lab.die_at("replay: segment written", passage=2)
+    replay_until_death(lab)
+    lab.flush()
+    lab.sql("CALL duckling_queue_replay()")
+    lab.flush()
+    assert lab.letters() == []
+    orphans.assert_true(lab.found("gone"))
+
+
+@ON_SQLITE
+def test_a_replay_that_is_repeated_while_its_rows_wait_in_the_queue_does_not_double_them(
+    lab: Lab, orphans: Book
+) -> None:
+    lab.recover()
+    put_aside(lab)
+    lab.sql("CALL duckling_queue_pause()")
+    lab.die_at("replay: segment written", passage=2)
+    replay_until_death(lab)
+    lab.sql("CALL duckling_queue_replay()", "CALL duckling_queue_resume()")
+    lab.flush()
+    assert lab.letters() == []
+    orphans.assert_true(lab.found("gone"))
+
+
+@ON_SQLITE
+def test_a_letter_that_was_half_removed_by_a_death_does_not_stand_in_the_way_of_others(
+    lab: Lab, orphans: Book
+) -> None:
+    lab.recover()
+    put_aside(lab)
+    lab.die_at("replay: letter half removed", passage=1)
+    replay_until_death(lab)
+    lab.sql("CALL duckling_queue_replay()")
+    lab.flush()
+    orphans.assert_true(lab.found("gone"))
+
+
+# ---- campaigns ---------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("half", [1, 2])
+def test_no_row_is_lost_or_doubled_by_many_kills_at_random_moments(
+    lab: Lab, half: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seed = int(os.environ.get("QUEUE_KILL_SEED") or random.randrange(1_000_000))
+    chance = random.Random(seed)
+    producers = [Producer(f"{uuid4()}") for _ in range(2)]
+    deaths: Counter[str] = Counter()
+    for _ in range(KILLS):
+        ways: list[Way] = [*ORDINARY, *producers, *([bulk] if chance.random() < 0.2 else [])]
+        deaths[die_somewhere(lab, chance, ways)] += 1
+    lab.recover()
+    with lab.load(*producers) as load:
+        eventually(lambda: all(producer.pending is None for producer in producers), 60)
+    assert load.errors == []
+    acknowledged = sum(map(len, lab.book.acknowledged))
+    with capsys.disabled():
+        sys.stdout.write(
+            f"\nseed {seed}: {KILLS} kills ({dict(deaths)}), {acknowledged:,} rows acknowledged, "
+            f"{len(lab.book.unknown)} inserts unknown, "
+            f"{sum(producer.repeated for producer in producers)} batches repeated\n"
+        )
+    lab.assert_true()
+
+
+def die_somewhere(lab: Lab, chance: random.Random, ways: Sequence[Way]) -> str:
+    """One death at a step, shortly after one, or at any time; says which."""
+    steps = [*APPEND_STEPS, *FLUSH_STEPS, *ADOPT_STEPS, *COMMIT_STEPS]
+    steps += BULK_STEPS if bulk in ways else ()
+    step = chance.choice(steps)
+    milliseconds = chance.choice([0, 0, 0, chance.randrange(1, 30)])
+    patience = chance.choice([ROUND_SECONDS, chance.random() * ROUND_SECONDS])
+    if chance.random() < 0.8:
+        lab.die_at(step, chance.choice([1, 1, 2, 3, 5]), milliseconds)
+    else:
+        lab.server.take_order_back()
+    if not lab.server.is_alive:
+        lab.server.launch()
+    if chance.random() < 0.1:  # perhaps before it accepts
+        with suppress(subprocess.TimeoutExpired):
+            lab.server.process.wait(patience)
+    elif lab.server.accepts_or_dies():
+        with lab.load(*ways):
+            with suppress(subprocess.TimeoutExpired):
+                lab.server.process.wait(patience)
+            died_at_step = not lab.server.is_alive
+            lab.kill()
+            return step.partition(":")[0] if died_at_step else "any time"
+    died_at_step = not lab.server.is_alive
+    lab.kill()
+    return step.partition(":")[0] if died_at_step else "any time"

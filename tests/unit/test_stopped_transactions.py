@@ -15,10 +15,12 @@ from swanlake.errors import SwanLakeError
 from swanlake.lake.gate import CommitGate
 from swanlake.lake.lake import Lake
 from swanlake.pipeline.inline import InlineRunner
-from swanlake.queue.runtime import DucklingQueue, QueueSettings
+from swanlake.queue.runtime import DucklingQueue
+from swanlake.queue.settings import QueueSettings
+from swanlake.sessions.execution import SessionServices
 from swanlake.sessions.ids import SessionKey
 from swanlake.sessions.runs import Run, Watchdog
-from swanlake.sessions.session import Session, SessionServices
+from swanlake.sessions.session import Session
 
 KEY = SessionKey("alice", "s1")
 
@@ -56,10 +58,10 @@ class LeavingAt:
 
 def engine_is_in_transaction(session: Session) -> bool:
     try:
-        session._connection.execute("BEGIN TRANSACTION")
+        session._execution.connection.execute("BEGIN TRANSACTION")
     except duckdb.TransactionException:
         return True
-    session._connection.execute("ROLLBACK")
+    session._execution.connection.execute("ROLLBACK")
     return False
 
 

@@ -8,9 +8,11 @@ them.
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from urllib.parse import unquote
 from uuid import UUID
 
 import pyarrow as pa
@@ -46,7 +48,8 @@ class DeadLetters:
     """A directory, or a place in an object store."""
 
     def __init__(self, target: str) -> None:
-        self._target = target.rstrip("/")
+        place = target if files.is_url(target) else os.path.abspath(target)
+        self._target = place.rstrip("/")
 
     def put(self, segment: SegmentFile, reason: str) -> None:
         """Keeps a segment; it can then be removed from the queue."""
@@ -70,11 +73,11 @@ class DeadLetters:
     def put_unreadable(self, file: Path, reason: str) -> None:
         """Keeps a file that is no segment any more."""
         catalog, folder = file.parent.parent.name, file.parent.name
-        schema, _, table = folder.partition(".")
+        schema, _, name = folder.partition(".")
         path = f"{self._target}/{catalog}/{folder}/{file.stem}{_DAMAGED}"
         content = file.read_bytes()
         files.write(path, content)
-        named = QueueTable(catalog, schema, table, UUID(int=0), 0)
+        named = QueueTable(unquote(catalog), unquote(schema), unquote(name), UUID(int=0), 0)
         self._describe(file.stem, named, 0, len(content), f"the segment is damaged: {reason}", path)
 
     def all(self) -> list[DeadLetter]:

@@ -45,14 +45,18 @@ class Ownership:
         self.directory = root / self.id
         #: The last sign of life of each owner elsewhere, and when it was first seen.
         self._signs: dict[Path, tuple[int, float]] = {}
-        for directory in make_directories(str(self.directory)):
-            sync(directory)
-        descriptor = lock_file(self.directory / _OWNER)
+        # It gets its name when it has its owner: nobody may find it abandoned before.
+        unnamed = root / f".{self.id}"
+        changed = make_directories(str(unnamed))
+        descriptor = lock_file(unnamed / _OWNER)
         assert descriptor is not None, "a new directory has no other owner"
         self._descriptor = descriptor
         content = {"machine": _machine(), "host": socket.gethostname(), "pid": os.getpid()}
         os.write(descriptor, json.dumps(content).encode())
         claims.take(self._claim(self.directory))
+        unnamed.rename(self.directory)
+        for directory in changed - {str(unnamed)}:
+            sync(directory)
 
     def give_sign(self) -> bool:
         """Says that this server lives; False if another one has taken its place meanwhile."""
@@ -77,9 +81,11 @@ class Ownership:
             claim = self._claim(directory)
             try:
                 if self._is_silent(directory / _OWNER) and self._claims.take(claim):
-                    yield directory
-                    self._remove_empty(directory)
-                    self._claims.give(claim)
+                    try:
+                        yield directory
+                        self._remove_empty(directory)
+                    finally:
+                        self._claims.give(claim)
             finally:
                 os.close(descriptor)
 

@@ -100,7 +100,12 @@ class Producers:
         try:
             is_new = ingest.sequence not in self._ranges(table, ingest.producer)
             yield is_new
-            self._ranges(table, ingest.producer).add(ingest.sequence, ingest.sequence)
+            known = self._ranges(table, ingest.producer)
+            with self._changed:  # others of the same producer come to their end as well
+                known.add(ingest.sequence, ingest.sequence)
+        except BaseException:
+            self.forget()  # it may have been kept all the same
+            raise
         finally:
             with self._changed:
                 self._in_flight.discard(flight)

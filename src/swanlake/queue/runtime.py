@@ -14,16 +14,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
-from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any, Literal
+from typing import Any
 from uuid import UUID
 
 import duckdb
 import pyarrow as pa
 
-from swanlake.config import Settings
-from swanlake.errors import QueueUnavailable, StartupError, SwanLakeError
+from swanlake.errors import CatalogUnreachable, QueueUnavailable, StartupError, SwanLakeError
 from swanlake.lake.gate import CommitGate
 from swanlake.lake.ids import uuid7
 from swanlake.lake.lake import Lake
@@ -36,12 +34,10 @@ from swanlake.queue.coordinator import (
     Flush,
     Flushed,
     FlushRequested,
-    Limits,
     Paused,
     Resumed,
     Seal,
     Sealed,
-    TableState,
     Tick,
 )
 from swanlake.queue.dead_letters import DeadLetter, DeadLetters
@@ -51,6 +47,8 @@ from swanlake.queue.ownership import Ownership
 from swanlake.queue.producers import Producers, Ranges, prefix, read_notes
 from swanlake.queue.replay import replayed
 from swanlake.queue.segment import Header, Segment, SegmentDamaged
+from swanlake.queue.settings import QueueSettings
+from swanlake.queue.status import SegmentStatus, TableStatus, segment_status, table_status
 from swanlake.queue.store import OpenSegment, SegmentFile, Store, named_columns
 from swanlake.queue.targets import Target, Targets
 from swanlake.queue.work import Runner
@@ -64,67 +62,6 @@ _TICK_SECONDS = 1.0
 _SIGN_SECONDS = 5.0
 _WAIT_SECONDS = 0.05
 _PAUSED = "paused"
-
-
-@dataclass(frozen=True)
-class QueueSettings:
-    """What the queue can be told."""
-
-    root: Path
-    limits: Limits = field(default_factory=Limits)
-    max_bytes: int = 10_000_000_000
-    retention_seconds: float = 0.0
-    dead_letters: str = ""
-    target_catalog: str = "swanlake"
-    auto_create_tables: bool = False
-    in_transaction: Literal["refuse", "immediate"] = "refuse"
-
-    @classmethod
-    def from_settings(cls, settings: Settings) -> QueueSettings:
-        root = (settings.duckling_queue_root or settings.home / "queue").absolute()
-        return cls(
-            root,
-            Limits(
-                max_rows=settings.duckling_queue_buffer_max_rows,
-                max_bytes=settings.duckling_queue_rotate_size_bytes,
-                max_age_seconds=settings.duckling_queue_rotate_interval_seconds,
-                sweep_seconds=settings.duckling_queue_flush_interval_seconds,
-                max_parallel_flushes=settings.duckling_queue_max_parallel_flushes,
-            ),
-            settings.duckling_queue_max_bytes,
-            settings.duckling_queue_retention_seconds,
-            settings.duckling_queue_dlq_target or str(root / "dead-letters"),
-            settings.duckling_queue_target_catalog,
-            settings.duckling_queue_auto_create_tables,
-            settings.duckling_queue_in_transaction,
-        )
-
-
-@dataclass(frozen=True)
-class TableStatus:
-    """What the queue holds of one table."""
-
-    table: QueueTable
-    state: str
-    rows: int
-    bytes: int
-    segments: int
-    oldest_seconds: float
-    failures: int
-    last_error: str
-
-
-@dataclass(frozen=True)
-class SegmentStatus:
-    """What is known of one segment."""
-
-    table: QueueTable
-    id: UUID
-    state: str
-    rows: int
-    bytes: int
-    age_seconds: float
-    path: str
 
 
 @dataclass
@@ -322,53 +259,13 @@ class DucklingQueue:
 
     def status(self) -> list[TableStatus]:
         """What the queue holds, a row per table."""
-        now = self._clock()
         with self._lock:
-            return [
-                TableStatus(
-                    table,
-                    self._state_of(state, now),
-                    sum(one.rows for one in state.segments),
-                    sum(one.bytes for one in state.segments),
-                    len(state.segments),
-                    max(0.0, round(now - state.oldest_at, 3)),
-                    state.failures,
-                    state.last_error,
-                )
-                for table, state in sorted(self._coordinator.tables.items())
-                if state.segments
-            ]
+            return table_status(self._coordinator, self._clock())
 
     def segments(self) -> list[SegmentStatus]:
         """Every segment that is not in the lake yet, oldest first in each table."""
-        now = self._clock()
         with self._lock:
-            return [
-                SegmentStatus(
-                    table,
-                    one.id,
-                    "flushing"
-                    if one.id in state.flushing
-                    else "open"
-                    if state.open is not None and one.id == state.open.id
-                    else "sealed",
-                    one.rows,
-                    one.bytes,
-                    max(0.0, round(now - one.oldest_at, 3)),
-                    str(self._segments[one.id].path),
-                )
-                for table, state in sorted(self._coordinator.tables.items())
-                for one in state.segments
-            ]
-
-    def _state_of(self, state: TableState, now: float) -> str:
-        if state.flushing:
-            return "flushing"
-        if self._coordinator.paused:
-            return "paused"
-        if state.failures:
-            return "retrying"
-        return "sealed" if state.sealed else "open"
+            return segment_status(self._coordinator, self._segments, self._clock())
 
     # ---- control -------------------------------------------------------------------------------
 
@@ -469,7 +366,8 @@ class DucklingQueue:
         self._lock.notify_all()
 
     def _direct(self) -> None:
-        self._guarded(self._adopt)
+        while not self._stopping.is_set() and not self._guarded(self._adopt):
+            self._stopping.wait(_TICK_SECONDS)
         self._recovered.set()
         with self._lock:
             self._lock.notify_all()
@@ -490,15 +388,28 @@ class DucklingQueue:
                 self._guarded(self._give_sign)
             if ticked - swept >= self.settings.limits.sweep_seconds:
                 swept = ticked
+                self._guarded(self._follow_pause)
                 self._guarded(self._adopt)
                 self._guarded(lambda: self._store.remove_kept(self.settings.retention_seconds))
 
-    def _guarded(self, work: Callable[[], object]) -> None:
-        """What fails now is tried again with the next sweep."""
+    def _guarded(self, work: Callable[[], object]) -> bool:
+        """False if it failed; it is tried again with the next sweep."""
         try:
             work()
+        except CatalogUnreachable as unreachable:
+            log.warning("%s", unreachable)
+            return False
         except Exception:
             log.exception("the queue's housekeeping failed")
+            return False
+        return True
+
+    def _follow_pause(self) -> None:
+        """Servers on one root are paused and resumed together."""
+        paused = (self.settings.root / _PAUSED).exists()
+        with self._lock:
+            if paused != self._coordinator.paused:
+                self._tell(Paused(self._clock()) if paused else Resumed(self._clock()))
 
     def _act(self, action: Action) -> None:
         match action:

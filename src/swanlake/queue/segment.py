@@ -1,10 +1,10 @@
 """The file of the queue: an Arrow IPC stream to which record batches are appended.
 
 Any Arrow tool reads it. The schema message says for which table the rows are; every record batch
-carries in its custom metadata its sequence number, its number of rows, the checksum of the schema
-message and a CRC-32C of the whole message, headers included. The checksum is computed with zeros in
-its own place, so that one flipped bit anywhere is noticed. Nothing is given to Arrow's decoder
-before its checksum was found right.
+carries in its custom metadata its sequence number, its number of rows and the checksum of the
+schema message. Every message, the schema included, carries a CRC-32C of its whole, headers
+included. It is computed with zeros in its own place, so that one flipped bit anywhere is noticed.
+Nothing is given to Arrow's decoder before its checksum was found right.
 """
 
 from __future__ import annotations
@@ -28,9 +28,12 @@ END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 _CONTINUATION = b"\xff\xff\xff\xff"
 _HEADER = b"swanlake.segment"
 _COLUMN_ID = b"swanlake.column_id"
+_CRC = "crc32c"
 _FORMAT = 1
 _NO_CRC = b"00000000"
 _ALIGNMENT = 8
+#: What Arrow calls a message that is a schema.
+_SCHEMA = 1
 #: The header of a message is a few hundred bytes; what claims more is no header.
 _LONGEST_METADATA = 64 * 1024 * 1024
 
@@ -63,7 +66,7 @@ class Header:
             "table_id": self.table.table_id,
             "created_at": self.created_at,
         }
-        return pa.schema(fields, {_HEADER: json.dumps(content).encode()})
+        return pa.schema(fields, {_HEADER: json.dumps(content).encode(), _CRC: _NO_CRC})
 
     @classmethod
     def of(cls, schema: Any) -> Header:
@@ -94,7 +97,7 @@ class Encoder:
 
     def __init__(self, schema: Any) -> None:
         self.schema = schema
-        self.start = bytes(schema.serialize())
+        self.start = bytes(_signed(bytearray(schema.serialize())))
         self._checksum = _hex(crc32c(self.start))
 
     def encode(self, batch: Any, sequence: int, ingest: Ingest | None = None) -> bytearray:
@@ -103,7 +106,7 @@ class Encoder:
             "sequence": str(sequence),
             "rows": str(batch.num_rows),
             "schema": self._checksum.decode(),
-            "crc32c": _NO_CRC.decode(),
+            _CRC: _NO_CRC.decode(),
         }
         if ingest is not None:
             metadata["ingest"] = json.dumps([ingest.producer, ingest.sequence])
@@ -113,11 +116,7 @@ class Encoder:
         writer.write_batch(
             pa.RecordBatch.from_arrays(batch.columns, schema=self.schema), custom_metadata=metadata
         )
-        message = bytearray(memoryview(sink.getvalue())[len(self.start) :])
-        frame = _frame(memoryview(message), 0)
-        place = frame.crc_place
-        message[place : place + 8] = _hex(crc32c(message))
-        return message
+        return _signed(bytearray(memoryview(sink.getvalue())[len(self.start) :]))
 
 
 @dataclass(frozen=True)
@@ -162,10 +161,9 @@ class Segment:
         self._skip = skip
         self._bytes = memoryview(content).cast("B")
         try:
-            source = pa.BufferReader(content)
-            self.schema = pa.ipc.read_schema(source)
-            self._start = source.tell()
-        except (pa.ArrowException, OSError, ValueError) as unreadable:
+            self._start = _checked(self._bytes, 0).end
+            self.schema = pa.ipc.read_schema(content.slice(0, self._start))
+        except (pa.ArrowException, OSError, SegmentDamaged) as unreadable:
             raise SegmentDamaged(f"it does not begin with a schema: {unreadable}") from None
         self._checksum = _hex(crc32c(self._bytes[: self._start])).decode()
         self.header = Header.of(self.schema)
@@ -186,10 +184,13 @@ class Segment:
                 position = resumed
                 continue
             missing = batch.sequence - (batches[-1].sequence + 1 if batches else 0)
-            if missing and not damages:
-                reason = f"{missing} batches before it are missing"
-                damages.append(Damage(position, position, reason))
-            batches.append(batch)
+            if missing < 0:
+                damages.append(Damage(position, batch.end, "it was in the file before"))
+            else:
+                if missing and not damages:
+                    reason = f"{missing} batches before it are missing"
+                    damages.append(Damage(position, position, reason))
+                batches.append(batch)
             position = batch.end
         return batches, damages, False
 
@@ -226,14 +227,7 @@ class Segment:
             yield pa.ipc.read_record_batch(message, self.schema)
 
     def _batch(self, position: int) -> Batch:
-        frame = _frame(self._bytes, position)
-        message = self._bytes[frame.start : frame.end]
-        place = frame.crc_place - frame.start
-        crc = crc32c(message[:place])
-        crc = crc32c(_NO_CRC, crc)
-        crc = crc32c(message[place + 8 :], crc)
-        if _hex(crc).decode() != frame.metadata["crc32c"]:
-            raise SegmentDamaged("its checksum is wrong")
+        frame = _checked(self._bytes, position)
         try:
             if frame.metadata["schema"] != self._checksum:
                 raise SegmentDamaged("it was not written with the schema at the begin of the file")
@@ -277,6 +271,24 @@ def open_segment(path: str, size: int, skip: frozenset[Ingest] = frozenset()) ->
         return Segment(source.read_buffer(size), skip)
 
 
+def _signed(message: bytearray) -> bytearray:
+    """A message with its checksum in place of the zeros."""
+    place = _frame(memoryview(message), 0).crc_place
+    message[place : place + len(_NO_CRC)] = _hex(crc32c(message))
+    return message
+
+
+def _checked(content: memoryview, start: int) -> _Frame:
+    """A message whose checksum is right; raises SegmentDamaged."""
+    frame = _frame(content, start)
+    crc = crc32c(content[start : frame.crc_place])
+    crc = crc32c(_NO_CRC, crc)
+    crc = crc32c(content[frame.crc_place + len(_NO_CRC) : frame.end], crc)
+    if _hex(crc).decode() != frame.metadata[_CRC]:
+        raise SegmentDamaged("its checksum is wrong")
+    return frame
+
+
 def _frame(content: memoryview, start: int) -> _Frame:
     """Where a message ends and what its metadata says, read without trust in any number of it."""
     try:
@@ -287,17 +299,16 @@ def _frame(content: memoryview, start: int) -> _Frame:
             raise SegmentDamaged(f"its header claims {size} bytes")
         body = start + 8 + size
         table = _FlatTable.root(content, start + 8, body)
-        (length,) = struct.unpack_from("<q", content, table.field(3))
-        end = body + length
+        end = body + (length := table.body_length)
         if length < 0 or end > len(content):
             raise SegmentDamaged("the file ends before it")
         metadata, places = {}, {}
-        for entry in table.tables(4):
+        for entry in table.metadata:
             key, _ = entry.text(0)
             metadata[key], places[key] = entry.text(1)
-        if len(metadata["crc32c"]) != len(_NO_CRC):
+        if len(metadata[_CRC].encode()) != len(_NO_CRC):
             raise SegmentDamaged("it has no checksum")
-        return _Frame(start, end, metadata, places["crc32c"])
+        return _Frame(start, end, metadata, places[_CRC])
     except (struct.error, IndexError, KeyError, UnicodeDecodeError) as wrong:
         raise SegmentDamaged(f"its header cannot be read: {wrong!r}") from None
 
@@ -316,6 +327,24 @@ class _FlatTable:
             raise SegmentDamaged("the file ends in its header")
         (offset,) = struct.unpack_from("<I", content, start)
         return cls(content, start + offset, end)._checked()
+
+    @property
+    def body_length(self) -> int:
+        """How many bytes of values follow a message; none if it does not say."""
+        try:
+            (length,) = struct.unpack_from("<q", self.content, self.field(3))
+        except KeyError:
+            return 0
+        return int(length)
+
+    @property
+    def metadata(self) -> list[_FlatTable]:
+        """The keys and values of a message: a schema has them inside, a batch outside."""
+        (kind,) = struct.unpack_from("<B", self.content, self.field(1))
+        if kind != _SCHEMA:
+            return self.tables(4)
+        schema = _FlatTable(self.content, self._follow(self.field(2)), self.end)
+        return schema.tables(2)
 
     def field(self, number: int) -> int:
         """Where the value of a field stands."""

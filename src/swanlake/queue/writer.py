@@ -25,7 +25,7 @@ _WRITE_SECONDS = 60.0
 _ROWS_AT_ONCE = 100_000
 
 
-@dataclass
+@dataclass(eq=False)
 class _Entry:
     """Rows that wait to be written, and what became of them."""
 
@@ -129,7 +129,7 @@ class TableWriter:
         with self._lock:
             entries = self._take()
         try:
-            for _, group in groupby(entries, key=lambda entry: entry.layout.columns):
+            for _, group in groupby(entries, key=_kind):
                 self._write(list(group))
         finally:
             with self._lock:
@@ -174,6 +174,11 @@ class TableWriter:
                 self._table, layout, arrow_schema, self._clock()
             )
         return self._segment
+
+
+def _kind(entry: _Entry) -> tuple[Any, Any]:
+    """What rows must have in common to be one batch; the time zone of a session is in its types."""
+    return entry.layout.columns, entry.batch.schema
 
 
 def _combined(entries: list[_Entry]) -> list[tuple[Any, Ingest | None]]:

@@ -21,12 +21,13 @@ from swanlake.errors import AddressInUse, ConfigError, QueryCancelled, StartupEr
 from swanlake.lake.gate import CommitGate
 from swanlake.lake.lake import DEFAULT_CATALOG, Lake
 from swanlake.pipeline.inline import InlineRunner
-from swanlake.queue.runtime import DucklingQueue, QueueSettings
+from swanlake.queue.runtime import DucklingQueue
+from swanlake.queue.settings import QueueSettings
 from swanlake.server.auth import open_authenticator
 from swanlake.server.service import SwanLakeService
+from swanlake.sessions.execution import SessionServices
 from swanlake.sessions.peers import connected_peers
 from swanlake.sessions.registry import SessionRegistry
-from swanlake.sessions.session import SessionServices
 
 log = logging.getLogger("swanlake.server")
 

@@ -62,10 +62,10 @@ def _into_queue(command: messages.CommandStatementIngest) -> Callable[[str], lis
     may_create = options.if_not_exist != _Options.TABLE_NOT_EXIST_OPTION_FAIL
     if must_be_new and not may_create:
         raise InvalidRequest("The table must neither exist nor be created: nothing can be done.")
-    table = qualified(command.schema, command.table)
+    table = f"{QUEUE}.{qualified(command.schema, command.table)}"
 
     def statements(source: str) -> list[str]:
-        append = f"INSERT INTO {QUEUE}.{table} BY NAME FROM {source}"
+        append = f"INSERT INTO {table} BY NAME FROM {source}"
         if not may_create:
             return [append]
         create = "CREATE TABLE " if must_be_new else "CREATE TABLE IF NOT EXISTS "

@@ -33,11 +33,12 @@ from swanlake.server.sql_info import SQL_INFO, sql_info
 from swanlake.server.wire_errors import raise_on_wire
 from swanlake.server.xdbc import XDBC_TYPE_INFO, xdbc_type_info
 from swanlake.sessions.binding import scannable_reader
+from swanlake.sessions.execution import Outcome
 from swanlake.sessions.prepared import EMPTY_SCHEMA
 from swanlake.sessions.registry import SessionRegistry
 from swanlake.sessions.results import ResultStream
 from swanlake.sessions.runs import Run
-from swanlake.sessions.session import Outcome, Session
+from swanlake.sessions.session import Session
 
 log = logging.getLogger("swanlake.server")
 

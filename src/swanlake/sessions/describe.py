@@ -14,8 +14,10 @@ from swanlake.sql.hints import parameter_hints
 from swanlake.sql.statement import Kind, Statement, parse
 
 
-def describe(connection: duckdb.DuckDBPyConnection, prepared: PreparedStatement) -> None:
-    """Fills in the schemas of a prepared statement.
+def describe(
+    connection: duckdb.DuckDBPyConnection, prepared: PreparedStatement, target: Any = None
+) -> None:
+    """Fills in the schemas of a prepared statement; ``target`` is that of its target, if known.
 
     A text of several statements may create what its last one reads, so only a single statement is
     looked into. What is a mistake today is reported today: an unknown table fails here.
@@ -30,7 +32,7 @@ def describe(connection: duckdb.DuckDBPyConnection, prepared: PreparedStatement)
     elif statement.kind is Kind.QUERY:
         prepared.dataset_schema = dataset_schema(connection, statement)
     if statement.parameters:
-        prepared.parameter_schema = _parameter_schema(connection, prepared)
+        prepared.parameter_schema = _parameter_schema(connection, prepared, target)
 
 
 def dataset_schema(connection: duckdb.DuckDBPyConnection, statement: Statement) -> Any:
@@ -64,7 +66,9 @@ def arrow_types(connection: duckdb.DuckDBPyConnection, sql_types: list[str]) -> 
         return [kind for sql_type in sql_types for kind in arrow_types(connection, [sql_type])]
 
 
-def _parameter_schema(connection: duckdb.DuckDBPyConnection, prepared: PreparedStatement) -> Any:
+def _parameter_schema(
+    connection: duckdb.DuckDBPyConnection, prepared: PreparedStatement, target: Any
+) -> Any:
     """The parameters with the types of the columns they are for; text for those that say nothing.
 
     DuckDB turns text into whatever a parameter has to be, as far as the text allows.
@@ -73,8 +77,10 @@ def _parameter_schema(connection: duckdb.DuckDBPyConnection, prepared: PreparedS
     hints = parameter_hints(statement)
     types: dict[str, Any] = {}
     if hints.by_place and statement.target:
-        listed = ", ".join(hints.inserted or ["*"])
-        inserted = _types(connection, f"SELECT {listed} FROM {statement.target}")
+        inserted = None if target is None else _known_types(target, hints.inserted)
+        if inserted is None:
+            listed = ", ".join(hints.inserted or ["*"])
+            inserted = _types(connection, f"SELECT {listed} FROM {statement.target}")
         types = {name: inserted[i][1] for name, i in hints.by_place.items() if i < len(inserted)}
     if hints.by_name:
         wanted = {_plain(column) for column in hints.by_name.values()}
@@ -87,6 +93,15 @@ def _parameter_schema(connection: duckdb.DuckDBPyConnection, prepared: PreparedS
     return pa.schema(
         [pa.field(name, types.get(name, pa.string())) for name in statement.parameters]
     )
+
+
+def _known_types(target: Any, listed: list[str] | None) -> list[tuple[str, Any]] | None:
+    """The columns an INSERT lists, or all, of a known schema; None if one is not in it."""
+    kinds = {field.name.lower(): field.type for field in WireFormat(target).schema}
+    if listed is None:
+        return list(kinds.items())
+    names = [_plain(name) for name in listed]
+    return [(name, kinds[name]) for name in names] if kinds.keys() >= set(names) else None
 
 
 def _column_types(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict
 from datetime import datetime
 
@@ -12,7 +13,11 @@ from swanlake.lake.layout import folded
 from swanlake.queue.dead_letters import DeadLetter
 from swanlake.queue.names import QueueTable
 from swanlake.sessions.procedure import Procedure, Rows, Scope
+from swanlake.sql.insert import unquoted
 
+#: A name that holds a dot stands in quotes, as in SQL: ``main."a.b"``.
+_PART = re.compile(r'"(?:[^"]|"")*"|[^."]+')
+_NAME = re.compile(rf"(?:{_PART.pattern})(?:\.(?:{_PART.pattern})){{,2}}")
 _TABLE = [
     ("catalog_name", pa.string()),
     ("schema_name", pa.string()),
@@ -152,10 +157,14 @@ def _is_meant(table: QueueTable, name: str | None) -> bool:
     """True for the table that is called so: ``t``, ``schema.t`` or ``catalog.schema.t``."""
     if name is None:
         return True
-    parts = [folded(part) for part in name.split(".")]
-    if len(parts) > 3:
-        raise InvalidRequest(f"{name!r} is not the name of a table: write catalog.schema.table.")
+    parts = _parts(name)
     return [folded(table.catalog), folded(table.schema), folded(table.name)][-len(parts) :] == parts
+
+
+def _parts(name: str) -> list[str]:
+    if not _NAME.fullmatch(name):
+        raise InvalidRequest(f"{name!r} is not the name of a table: write catalog.schema.table.")
+    return [folded(unquoted(part)) for part in _PART.findall(name)]
 
 
 QUEUE_PROCEDURES = (

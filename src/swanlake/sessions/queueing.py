@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import duckdb
@@ -25,14 +26,16 @@ from swanlake.queue.names import QUEUE, Ingest
 from swanlake.queue.runtime import DucklingQueue
 from swanlake.queue.targets import Target
 from swanlake.queue.work import segments_as_query
-from swanlake.sessions.direct import DirectRows
+from swanlake.sessions.direct import BOUND, DirectRows
 from swanlake.sql.insert import InsertHead, insert_head, unquoted
-from swanlake.sql.quoting import identifier, literal
+from swanlake.sql.quoting import identifier, literal, qualified
 from swanlake.sql.references import Reference, Replacement, references, replaced
-from swanlake.sql.statement import Statement, parse
+from swanlake.sql.statement import Kind, Statement, parse
 
 _MENTIONED = re.compile(QUEUE, re.IGNORECASE)
 _PRAGMA = re.compile(rf"\s*PRAGMA\s+{QUEUE}\s*\.\s*(\w+)\s*(\(\s*\))?\s*;?\s*", re.IGNORECASE)
+_NEW_TABLE = re.compile(rf"CREATE TABLE (IF NOT EXISTS )?{QUEUE}\..* AS FROM {BOUND} WITH NO DATA$")
+_INTO = re.compile(r"\bINSERT\s+INTO\s*$", re.IGNORECASE)
 _SHADOW = "__duckling_queue_shadow_"
 _ROWS = "__duckling_queue_rows_"
 _ROWS_NAME = re.compile(rf"{_ROWS}\d+")
@@ -70,6 +73,8 @@ class Shadow:
     #: How DuckDB gives its rows to Arrow.
     schema: Any
     rows_seen: int = 0
+    #: False when the connection does not have it any more.
+    exists: bool = True
 
     @property
     def shown_name(self) -> str:
@@ -90,17 +95,29 @@ def pragma_as_call(sql: str) -> str:
 class SessionQueue:
     """One session's way to the queue."""
 
-    def __init__(self, queue: DucklingQueue, lake: Lake, expose: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        queue: DucklingQueue,
+        lake: Lake,
+        expose: Callable[[], None],
+        attach: Callable[[str], object],
+    ) -> None:
         self._queue = queue
         self._lake = lake
         #: Makes the rows that a client sent visible to DuckDB.
         self._expose = expose
+        #: Makes a catalog of the lake known to DuckDB.
+        self._attach = attach
         self._shadows: dict[str, Shadow] = {}
         self._views: dict[str, Name] = {}
 
     def forget_shadows(self) -> None:
-        """The connection that had them is gone."""
-        self._shadows.clear()
+        """The connection may not have them any more: each is made again when it is next used.
+
+        They keep their names, because prepared statements call them so.
+        """
+        for shadow in self._shadows.values():
+            shadow.exists = False
 
     # ---- names ---------------------------------------------------------------------------------
 
@@ -108,12 +125,16 @@ class SessionQueue:
         self, connection: duckdb.DuckDBPyConnection, statement: Statement, where: Where
     ) -> Statement:
         """The statement with the queue's tables replaced by what DuckDB knows."""
-        if not _MENTIONED.search(statement.text) or _SHADOW in statement.text:
+        if not _MENTIONED.search(statement.text):
             return statement
         if statement.type == StatementType.INSERT:
             head = insert_head(statement.text)
             if head is not None and _is_queue(head.target):
                 return self._translate_insert(connection, statement, head, where)
+            if head is not None and head.target[-1] in self._shadows:
+                return statement
+        if _NEW_TABLE.match(statement.text):
+            return self._translate_create(connection, statement, where)
         self._refuse_changes(statement)
         return self._translate_reads(connection, statement, where)
 
@@ -127,10 +148,7 @@ class SessionQueue:
         if head.alternative is not None:
             raise _refused(f"INSERT OR {head.alternative} cannot go through the queue")
         text = statement.text.encode()
-        body = text[head.target_end :].decode()
-        if _MENTIONED.search(body):
-            source = self._replace_reads(connection, f"INSERT INTO x{body}", where)
-            body = source.removeprefix("INSERT INTO x")
+        start, end = text[: head.target_start].decode(), text[head.target_end :].decode()
         name = self._named(head.target[1:], where)
         try:
             target = self._queue.targets.find(*name)
@@ -139,11 +157,24 @@ class SessionQueue:
                 raise
             if statement.parameters:
                 return statement  # its columns are known when its rows are
-            self._create(connection, name, head, text[head.body :].decode())
+            source = _INTO.sub("", start) + text[head.body :].decode()
+            self._create(connection, name, head, self._replace_reads(connection, source, where))
             target = self._queue.targets.find(*name)
         shadow = self._shadow(connection, name, target)
-        start = text[: head.target_start].decode()
-        return _parsed(connection, f"{start}temp.main.{shadow.name}{body}")
+        sql = f"{start}temp.main.{shadow.name}{end}"
+        if _MENTIONED.search(start) or _MENTIONED.search(end):
+            sql = self._replace_reads(connection, sql, where)
+        return _parsed(connection, sql)
+
+    def _translate_create(
+        self, connection: duckdb.DuckDBPyConnection, statement: Statement, where: Where
+    ) -> Statement:
+        """The table of a bulk ingestion is made where its rows go."""
+        [reference] = references(statement.text, QUEUE)
+        text = statement.text.encode()
+        start, end = text[: reference.start], text[reference.end_of(len(reference.parts)) :]
+        name = qualified(*self._named(reference.parts[1:], where))
+        return _parsed(connection, f"{start.decode()}{name}{end.decode()}")
 
     def _translate_reads(
         self, connection: duckdb.DuckDBPyConnection, statement: Statement, where: Where
@@ -255,7 +286,7 @@ class SessionQueue:
     ) -> Iterator[Any]:
         """The rows that an INSERT would put into its table, with the shadow's columns."""
         target = self._queue.targets.find(*shadow.table)
-        if target.layout.columns != shadow.target.layout.columns:
+        if not shadow.exists or target.layout.columns != shadow.target.layout.columns:
             shadow = self._shadow(connection, shadow.table, target)
         else:
             shadow.target = target
@@ -278,17 +309,14 @@ class SessionQueue:
         parameters: Any,
         shadow: Shadow,
     ) -> Any:
-        text = statement.text.rstrip().removesuffix(";")
+        if statement.kind is Kind.QUERY:
+            raise _refused("RETURNING gives nothing on the queue")
         self._expose()
         try:
-            [returning] = connection.extract_statements(f"{text}\nRETURNING *")
-        except duckdb.ParserException:
-            raise _refused("RETURNING gives nothing on the queue") from None
-        try:
-            connection.execute(returning, parameters)
+            connection.execute(_returning(connection, statement), parameters)
             return connection.to_arrow_reader(_BATCH_ROWS)
         except duckdb.Error as error:
-            if "CONFLICT" in str(error):
+            if isinstance(error, duckdb.BinderException) and _has_conflict_clause(statement):
                 raise _refused("ON CONFLICT cannot go through the queue") from None
             raise type(error)(shadow.hidden(str(error))) from None
 
@@ -300,7 +328,11 @@ class SessionQueue:
 
     def _shadow(self, connection: duckdb.DuckDBPyConnection, table: Name, target: Target) -> Shadow:
         known = next((one for one in self._shadows.values() if one.table == table), None)
-        if known is not None and known.target.layout.columns == target.layout.columns:
+        if (
+            known is not None
+            and known.exists
+            and known.target.layout.columns == target.layout.columns
+        ):
             return known
         name = known.name if known else f"{_SHADOW}{len(self._shadows)}"
         columns = ", ".join(_definition(column) for column in target.layout.columns)
@@ -315,7 +347,7 @@ class SessionQueue:
             ) from None
         if known is None:
             known = self._shadows[name] = Shadow(name, table, target, schema)
-        known.target, known.schema = target, schema
+        known.target, known.schema, known.exists = target, schema, True
         return known
 
     def _create(
@@ -326,9 +358,10 @@ class SessionQueue:
         source: str,
     ) -> None:
         """Makes the table that an INSERT is for, from the columns that it brings."""
-        source = source.rstrip().removesuffix(";")
         self._expose()
-        found = connection.execute(f"DESCRIBE {source}").fetchall()
+        described = _parsed(connection, f"DESCRIBE {source}")
+        with self.buffered_rows(connection, described, lambda: None, describe=True):
+            found = connection.execute(described.parsed).fetchall()
         names = head.columns or [row[0] for row in found]
         if len(names) != len(found):
             raise InvalidRequest(
@@ -344,7 +377,12 @@ class SessionQueue:
 
     def reads(self, statement: Statement) -> bool:
         """True if a statement reads rows that are in the queue."""
-        return _ROWS in statement.text
+        return bool(self._views_in(statement))
+
+    def _views_in(self, statement: Statement) -> list[str]:
+        if _ROWS not in statement.text:
+            return []
+        return sorted(set(_ROWS_NAME.findall(statement.text)) & self._views.keys())
 
     @contextmanager
     def buffered_rows(
@@ -361,7 +399,7 @@ class SessionQueue:
         that came into the lake by then is not shown; any other is: each row is there once.
         """
         with ExitStack() as stack:
-            for view in sorted(set(_ROWS_NAME.findall(statement.text))):
+            for view in self._views_in(statement):
                 target = self._queue.targets.find(*self._views[view])
                 segments = [] if describe else self._queue.buffered(target.table, check)
                 if segments:
@@ -377,6 +415,7 @@ class SessionQueue:
         self, connection: duckdb.DuckDBPyConnection, target: Target, segments: list[Any]
     ) -> list[Any]:
         catalog = self._lake.catalog(target.table.catalog)
+        self._attach(catalog.name)
         row = connection.execute(
             "FROM ducklake_current_snapshot(?)", [target.table.catalog]
         ).fetchone()
@@ -412,6 +451,25 @@ def _definition(column: Column) -> str:
 def _parsed(connection: duckdb.DuckDBPyConnection, sql: str) -> Statement:
     [statement] = parse(connection, sql)
     return statement
+
+
+def _returning(connection: duckdb.DuckDBPyConnection, statement: Statement) -> duckdb.Statement:
+    """An INSERT that gives its rows."""
+    text = statement.text.rstrip().removesuffix(";")
+    try:
+        [returning] = connection.extract_statements(f"{text}\nRETURNING *")
+    except duckdb.ParserException:  # a comment stands after the semicolon
+        end = max(token.start for token in statement.tokens if token.text == ";")
+        text = statement.text.encode()[:end].decode()
+        [returning] = connection.extract_statements(f"{text}\nRETURNING *")
+    return returning
+
+
+def _has_conflict_clause(statement: Statement) -> bool:
+    return any(
+        one.depth == 0 and one.is_kw("on") and other.is_word("conflict")
+        for one, other in pairwise(statement.tokens)
+    )
 
 
 def _is_sql(connection: duckdb.DuckDBPyConnection, sql: str) -> bool:

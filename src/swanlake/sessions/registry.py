@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 
 from swanlake.config import Settings
 from swanlake.errors import NotFound, QueryCancelled, SessionLimitReached, SessionLost
+from swanlake.sessions.execution import SessionServices
 from swanlake.sessions.ids import SessionKey
 from swanlake.sessions.results import ResultStream
 from swanlake.sessions.runs import Run, Watchdog
-from swanlake.sessions.session import Session, SessionServices
+from swanlake.sessions.session import Session
 
 log = logging.getLogger("swanlake.sessions")
 

@@ -5,6 +5,7 @@ Only as much of the text is looked at as the head is long, so an INSERT of megab
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -13,6 +14,8 @@ import duckdb
 from swanlake.sql.tokens import Token, tokenize
 
 _FIRST_LOOK = 1024
+_QUOTED = re.compile(r'"((?:[^"]|"")*)"')
+_PLAIN = re.compile(r"[A-Za-z0-9_$\x80-\U0010ffff]+")
 _QUERY_WORDS = ("select", "values", "from", "with", "table", "pivot", "unpivot", "describe", "show")
 
 
@@ -44,11 +47,11 @@ def insert_head(text: str) -> InsertHead | None:
 def _head(text: str) -> InsertHead | None:
     size = _FIRST_LOOK
     while True:
-        part = text[:size]
+        is_whole = size >= len(text)
         try:
-            return _read(part)
+            return _read(text[:size], is_whole)
         except (_Incomplete, duckdb.Error):
-            if size >= len(text):
+            if is_whole:
                 return None
             size *= 16
 
@@ -58,10 +61,11 @@ _remembered_head = lru_cache(maxsize=1024)(_head)
 
 
 def unquoted(name: str) -> str:
-    """A name as it is meant: ``"a""b"`` is ``a"b``."""
-    if len(name) >= 2 and name.startswith('"') and name.endswith('"'):
-        return name[1:-1].replace('""', '"')
-    return name
+    """A name as it is meant: ``"a""b"`` is ``a"b``; a comment behind it is no part of it."""
+    if quoted := _QUOTED.match(name):
+        return quoted[1].replace('""', '"')
+    plain = _PLAIN.match(name)
+    return plain[0] if plain else name
 
 
 class _Reader:
@@ -91,16 +95,25 @@ class _Reader:
     def follows(self, text: str) -> bool:
         return self.next.is_operator and self.next.text == text
 
-    def peek(self) -> Token:
-        """The token after the next."""
-        if self._place + 2 >= len(self._tokens):
+    def peek(self, beyond: int = 1) -> Token:
+        """The token after the next, or one further on."""
+        if self._place + beyond + 1 >= len(self._tokens):
             raise _Incomplete
-        return self._tokens[self._place + 1]
+        return self._tokens[self._place + beyond]
+
+    def lists_columns(self) -> bool:
+        """True if a parenthesis follows, and in it names of columns rather than a query."""
+        if not self.follows("("):
+            return False
+        token = self.peek()
+        if token.is_kw("values"):  # a column can be called so
+            return self.peek(2).text != "("
+        return not (token.is_kw(*_QUERY_WORDS) or token.is_operator)
 
 
-def _read(text: str) -> InsertHead | None:
-    # A space at the end gives the text a last token that may be cut off without harm.
-    reader = _Reader([*tokenize(text), _END])
+def _read(text: str, is_whole: bool) -> InsertHead | None:
+    tokens = tokenize(text)
+    reader = _Reader([*tokens, _END] if is_whole else tokens)
     while not (reader.next.depth == 0 and reader.next.is_kw("insert")):
         reader.take()
     reader.take()
@@ -118,7 +131,7 @@ def _read(text: str) -> InsertHead | None:
     if reader.take_word("as"):
         reader.take()
     columns: list[str] | None = None
-    if reader.follows("(") and not _opens_query(reader.peek()):
+    if reader.lists_columns():
         columns = []
         while not reader.follows(")"):
             token = reader.take()
@@ -138,10 +151,6 @@ def _read(text: str) -> InsertHead | None:
         by_name,
         reader.next.start,
     )
-
-
-def _opens_query(token: Token) -> bool:
-    return token.is_kw(*_QUERY_WORDS) or (token.is_operator and token.text == "(")
 
 
 _END = Token(1 << 62, "", 0, is_keyword=False, is_operator=False, is_name=False)

@@ -1,0 +1,95 @@
+"""What the queue holds, for people who look at it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from uuid import UUID
+
+from swanlake.queue.coordinator import Coordinator, TableState
+from swanlake.queue.names import QueueTable
+from swanlake.queue.store import SegmentFile
+
+
+@dataclass(frozen=True)
+class TableStatus:
+    """What the queue holds of one table."""
+
+    table: QueueTable
+    state: str
+    rows: int
+    bytes: int
+    segments: int
+    oldest_seconds: float
+    failures: int
+    last_error: str
+
+
+@dataclass(frozen=True)
+class SegmentStatus:
+    """What is known of one segment."""
+
+    table: QueueTable
+    id: UUID
+    state: str
+    rows: int
+    bytes: int
+    age_seconds: float
+    path: str
+
+
+def table_status(coordinator: Coordinator, now: float) -> list[TableStatus]:
+    """A row per table that has rows in the queue."""
+    return [
+        TableStatus(
+            table,
+            _state(state, coordinator.paused),
+            sum(one.rows for one in state.segments),
+            sum(one.bytes for one in state.segments),
+            len(state.segments),
+            _age(state.oldest_at, now),
+            state.failures,
+            state.last_error,
+        )
+        for table, state in sorted(coordinator.tables.items())
+        if state.segments
+    ]
+
+
+def segment_status(
+    coordinator: Coordinator, files: Mapping[UUID, SegmentFile], now: float
+) -> list[SegmentStatus]:
+    """A row per segment, oldest first in each table."""
+    return [
+        SegmentStatus(
+            table,
+            one.id,
+            _segment_state(state, one.id),
+            one.rows,
+            one.bytes,
+            _age(one.oldest_at, now),
+            str(files[one.id].path),
+        )
+        for table, state in sorted(coordinator.tables.items())
+        for one in state.segments
+    ]
+
+
+def _state(state: TableState, paused: bool) -> str:
+    if state.flushing:
+        return "flushing"
+    if paused:
+        return "paused"
+    if state.failures:
+        return "retrying"
+    return "sealed" if state.sealed else "open"
+
+
+def _segment_state(state: TableState, id: UUID) -> str:
+    if id in state.flushing:
+        return "flushing"
+    return "open" if state.open is not None and state.open.id == id else "sealed"
+
+
+def _age(since: float, now: float) -> float:
+    return max(0.0, round(now - since, 3))

@@ -1,0 +1,460 @@
+"""Statements on one connection: what they do to it, to its transaction, and to the lake."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import duckdb
+import pyarrow as pa
+
+from swanlake.engine.errors import ENGINE_ERRORS, translate
+from swanlake.engine.host import EngineHost, Lease
+from swanlake.errors import (
+    InvalidRequest,
+    QueryCancelled,
+    SessionLost,
+    SwanLakeError,
+)
+from swanlake.lake.gate import CommitGate
+from swanlake.lake.lake import Lake
+from swanlake.queue.runtime import DucklingQueue
+from swanlake.sessions.catalogs import LakeCatalogs
+from swanlake.sessions.describe import describe
+from swanlake.sessions.direct import BOUND
+from swanlake.sessions.prepared import PreparedStatement
+from swanlake.sessions.procedure import Procedure, Scope
+from swanlake.sessions.procedures import find_procedure
+from swanlake.sessions.queueing import SessionQueue, Shadow, pragma_as_call
+from swanlake.sessions.results import ResultStream
+from swanlake.sessions.runs import Run
+from swanlake.sessions.transaction import TransactionState
+from swanlake.sql.statement import Kind, Statement, parse
+
+T = TypeVar("T")
+
+#: What may go wrong in a statement: the engine, or the decision to stop it.
+STATEMENT_ERRORS: tuple[type[Exception], ...] = (*ENGINE_ERRORS, SwanLakeError)
+
+
+@dataclass(frozen=True)
+class SessionServices:
+    """What every session of a server shares."""
+
+    host: EngineHost
+    lake: Lake
+    gate: CommitGate
+    queue: DucklingQueue
+    result_buffer_bytes: int
+    spill_directory: Path
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a statement gave: a stream of rows, a number of affected rows, both, or neither."""
+
+    stream: ResultStream | None = None
+    affected: int | None = None
+
+
+class Execution:
+    """The connection of a session, and the only place where a client's statement meets DuckDB.
+
+    It is used by one thread at a time; the session sees to that.
+    """
+
+    def __init__(self, services: SessionServices, activity: Callable[[], None]) -> None:
+        self.transaction = TransactionState()
+        self.live: ResultStream | None = None
+        self._services = services
+        self._activity = activity
+        self._lease: Lease = services.host.lease()
+        self._released = False
+        #: SET and USE by what they set, to be repeated on a new connection.
+        self._settings: dict[str, str] = {}
+        self._has_temporary_state = self._has_lake_turn = False
+        self.queue = SessionQueue(
+            services.queue,
+            services.lake,
+            self._expose,
+            lambda name: self.catalogs.attach_named({name}),
+        )
+        #: Rows of a client that the running statement can read, and rows to be queued as one.
+        self.bound: Any = None
+        self._exposed = False
+        self.to_queue: list[Any] | None = None
+        self._location: tuple[str, str] | None = None
+
+    @property
+    def connection(self) -> duckdb.DuckDBPyConnection:
+        return self._lease.connection
+
+    @property
+    def catalogs(self) -> LakeCatalogs:
+        """The catalogs of the lake; they are attached when they are first named."""
+        return LakeCatalogs(self._lease.engine, self._services.lake)
+
+    def parse(self, sql: str) -> list[Statement]:
+        try:
+            statements = parse(self.connection, pragma_as_call(sql))
+            if not statements:
+                raise InvalidRequest("The statement is empty.", identifier="EMPTY_STATEMENT")
+            return [
+                self.queue.translate(self.connection, statement, self._where)
+                for statement in statements
+            ]
+        except STATEMENT_ERRORS as error:
+            self._fail(error)
+
+    def run_all(self, run: Run, statements: list[Statement]) -> Outcome:
+        for statement in statements[:-1]:
+            self.run_one(run, statement, keep_rows=False)
+        return self.run_one(run, statements[-1])
+
+    def run_one(
+        self,
+        run: Run,
+        statement: Statement,
+        parameters: Any = None,
+        *,
+        keep_rows: bool = True,
+    ) -> Outcome:
+        """The only place where a client's statement meets DuckDB."""
+        self.transaction.admit(statement)
+        self.catalogs.keep(statement)
+        procedure = find_procedure(statement)
+        if procedure is not None:
+            return self._run_procedure(run, procedure, statement, parameters)
+        shadow = self.queue.shadow_of(statement)
+        if shadow is not None:
+            return self._run_enqueue(run, statement, parameters, shadow)
+        with self._commit_turn(run, statement):
+            try:
+                # One engagement to the end: a statement that was done must not be reported stopped.
+                with run.engaged(self.connection), self._queued_rows(run, statement):
+                    self._expose()
+                    self._with_catalogs(
+                        statement,
+                        lambda: self.connection.execute(statement.parsed, parameters),
+                    )
+                    outcome = self._collect(run, statement, keep_rows)
+            except STATEMENT_ERRORS as error:
+                self._fail(error, statement)
+        self._remember(statement)
+        return outcome
+
+    def _with_catalogs(self, statement: Statement, attempt: Callable[[], T]) -> T:
+        """Attaches what a statement names and the engine does not know, and lets it try again.
+
+        DuckDB refused it while binding, so nothing of it was done.
+        """
+        try:
+            return attempt()
+        except (duckdb.CatalogException, duckdb.BinderException):
+            # Statements need not name the catalog of USE; it may have gone and come back.
+            names = statement.names | self._names_in_use()
+            if not self.catalogs.attach_named(names):
+                raise
+            return attempt()
+
+    def _names_in_use(self) -> set[str]:
+        sql = self._settings.get("use")
+        return parse(self.connection, sql)[0].names if sql else set()
+
+    def _run_procedure(
+        self, run: Run, procedure: Procedure, statement: Statement, parameters: Any
+    ) -> Outcome:
+        """A procedure of the server's own; its rows are a result like any other."""
+        if procedure.changes and self.transaction.open:
+            raise InvalidRequest(
+                f"{procedure.name} cannot be part of a transaction: commit or roll back first.",
+                identifier="TRANSACTION_ACTIVE",
+            )
+        arguments = self.look(run, procedure.evaluate, statement, parameters)
+        services = self._services
+        scope = Scope(services.lake, self._lease.engine, services.queue, run.check)
+        with self._lake_turn(run, procedure.changes and not procedure.takes_turns):
+            rows = procedure.run(scope, arguments)
+        services.queue.targets.forget()
+        with self.registered(pa.Table.from_pylist(rows, schema=procedure.schema)):
+            return self.look(run, self._all_rows, run)
+
+    def _all_rows(self, connection: duckdb.DuckDBPyConnection, run: Run) -> Outcome:
+        connection.execute(f"SELECT * FROM {BOUND}")
+        stream = self._stream(run)
+        stream.drain()
+        return Outcome(stream)
+
+    def _stream(self, run: Run) -> ResultStream:
+        return ResultStream(
+            run,
+            self.connection,
+            activity=self._activity,
+            report=self._report,
+            memory_limit=self._services.result_buffer_bytes,
+            spill_directory=self._services.spill_directory,
+        )
+
+    def _collect(self, run: Run, statement: Statement, keep_rows: bool) -> Outcome:
+        if statement.kind is Kind.QUERY:
+            stream = self._stream(run)
+            if not keep_rows:
+                stream.discard()
+            elif statement.may_write or self.queue.reads(statement):
+                stream.drain()  # a write is over when its turn is over
+            elif stream.live:
+                self.live = stream
+            return Outcome(stream, stream.total_rows if statement.is_change else None)
+        columns = [column[0] for column in self.connection.description or ()]
+        rows = self.connection.fetchall()
+        if statement.kind is not Kind.CHANGE:
+            return Outcome()
+        # A CREATE without AS has a Count column too, and no row in it.
+        return Outcome(affected=rows[0][0] if rows and columns == ["Count"] else None)
+
+    def look(self, run: Run, look: Callable[..., T], *arguments: Any) -> T:
+        """Something of the session's own, between the statements of the client."""
+        try:
+            with run.engaged(self.connection):
+                return look(self.connection, *arguments)
+        except STATEMENT_ERRORS as error:
+            self._fail(error)
+
+    def describe(
+        self, connection: duckdb.DuckDBPyConnection, prepared: PreparedStatement, run: Run
+    ) -> None:
+        with self.queue.buffered_rows(connection, prepared.last, run.check, describe=True):
+            shadow = self.queue.shadow_of(prepared.last)
+            target = shadow.schema if shadow else None
+            self._with_catalogs(prepared.last, lambda: describe(connection, prepared, target))
+
+    # ---- the queue -----------------------------------------------------------------------------
+
+    def _run_enqueue(
+        self, run: Run, statement: Statement, parameters: Any, shadow: Shadow
+    ) -> Outcome:
+        """Puts the rows of an INSERT into the queue, or beside those that go there with them."""
+        if self.transaction.open:
+            self.queue.refuse_in_transaction()
+        connection = self.connection
+        try:
+            with run.engaged(connection), self._queued_rows(run, statement):
+                rows = self.queue.rows_of(connection, statement, parameters, shadow, self.bound)
+                if self.to_queue is not None:
+                    batches = list(rows)
+                    self.to_queue += batches
+                    return Outcome(affected=sum(batch.num_rows for batch in batches))
+                ingest = run.ingest(shadow.shown_name)
+                return Outcome(affected=self.queue.keep(shadow, rows, ingest, run.check))
+        except STATEMENT_ERRORS as error:
+            self._fail(error, statement)
+
+    @contextmanager
+    def _queued_rows(self, run: Run, statement: Statement) -> Iterator[None]:
+        """The rows in the queue, for a statement that reads them; in a transaction of its own."""
+        if not self.queue.reads(statement):
+            yield
+            return
+        connection = self.connection
+        own = not self.transaction.open
+        if own:
+            connection.execute("BEGIN TRANSACTION")
+        try:
+            with self.queue.buffered_rows(connection, statement, run.check):
+                yield
+            if own:
+                connection.execute("COMMIT")
+        except BaseException:
+            if own:
+                with suppress(duckdb.Error):
+                    connection.execute("ROLLBACK")
+            raise
+
+    def _where(self) -> tuple[str, str] | None:
+        """The catalog of the lake and the schema in which the session is, if it is in one."""
+        if self._location is None:  # as after every SET and USE
+            row = self.connection.execute("SELECT current_catalog(), current_schema()").fetchone()
+            assert row is not None
+            self._location = (row[0], row[1])
+        catalog = self._lease.engine.attached(self._location[0])
+        return None if catalog is None else (catalog.catalog, self._location[1])
+
+    # ---- rows of clients -----------------------------------------------------------------------
+
+    @contextmanager
+    def registered(self, rows: Any) -> Iterator[None]:
+        """Makes Arrow rows visible to this connection alone, under one fixed name."""
+        with self.given(rows):
+            self._expose()
+            yield
+
+    @contextmanager
+    def given(self, rows: Any) -> Iterator[None]:
+        """Arrow rows that a statement may read; DuckDB sees them when they are exposed."""
+        self.bound, self._exposed = rows, False
+        try:
+            yield
+        finally:
+            if self._exposed:
+                self.connection.unregister(BOUND)
+            self.bound, self._exposed = None, False
+
+    def _expose(self) -> None:
+        # DuckDB asks the lake for names whenever it makes a view: that takes milliseconds.
+        if self.bound is not None and not self._exposed:
+            try:
+                self.connection.register(BOUND, self.bound)
+            except ENGINE_ERRORS as error:
+                self._fail(error)
+            self._exposed = True
+
+    # ---- transactions --------------------------------------------------------------------------
+
+    @contextmanager
+    def atomic(self, run: Run, statements: list[Statement]) -> Iterator[None]:
+        """A transaction around these statements, unless the session already has one."""
+        if self.transaction.open:
+            yield
+            return
+        # The turn begins before the transaction: what others commit in between would break it.
+        with self._lake_turn(run, any(map(self._writes_the_lake, statements))):
+            self.run_one(run, self.parse("BEGIN TRANSACTION")[0])
+            try:
+                yield
+                self.run_one(run, self.parse("COMMIT")[0])
+            except BaseException:
+                self.transaction.reset()
+                with suppress(duckdb.Error):  # a broken engine has rolled back already
+                    self.connection.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def _commit_turn(self, run: Run, statement: Statement) -> Iterator[None]:
+        """The lake's writers go one at a time: around a write, or around the COMMIT of several."""
+        if self.transaction.open:
+            commits = statement.kind is Kind.COMMIT and self.transaction.wrote
+        else:
+            commits = self._writes_the_lake(statement)
+        with self._lake_turn(run, commits):
+            yield
+
+    @contextmanager
+    def _lake_turn(self, run: Run, wanted: bool) -> Iterator[None]:
+        if not wanted or self._has_lake_turn:
+            yield
+            return
+        with self._services.gate.turn(run.check):
+            self._has_lake_turn = True
+            try:
+                yield
+            finally:
+                self._has_lake_turn = False
+
+    def _writes_the_lake(self, statement: Statement) -> bool:
+        """True unless it only reads, or writes to a table of this session alone."""
+        target = statement.target
+        if not statement.may_write:
+            return False
+        if target is None or not self._has_temporary_state:
+            return True
+        table = target if target.lower().startswith("temp.") else f"temp.main.{target}"
+        try:
+            self.connection.execute(f"SELECT 1 FROM {table} LIMIT 0")
+        except duckdb.Error:
+            return True
+        return False
+
+    def _remember(self, statement: Statement) -> None:
+        self.transaction.succeeded(statement)
+        if statement.changes_tables:
+            self._services.queue.targets.forget()
+        if statement.is_setting:
+            self._location = None
+            self._settings.pop(statement.setting_name, None)
+            self._settings[statement.setting_name] = statement.text
+        self._has_temporary_state = self._has_temporary_state or statement.leaves_state
+
+    def _fail(self, error: Exception, statement: Statement | None = None) -> NoReturn:
+        """Raises what an error means, once it is known what it did to transaction and engine."""
+        lost_engine = self._report(error)
+        if statement is not None and self._was_to_end_outside(statement):
+            # Stopped before DuckDB did it, or just after: either way no transaction may be left.
+            self.transaction.reset()
+            with suppress(duckdb.Error):
+                self.connection.execute("ROLLBACK")
+        elif self.transaction.open and not lost_engine:
+            self.transaction.aborted = self._transaction_is_aborted()
+        translated = translate(error)
+        if translated is error:
+            raise translated
+        raise translated from error
+
+    def _was_to_end_outside(self, statement: Statement) -> bool:
+        """True for COMMIT and ROLLBACK, and for a BEGIN that was not inside a transaction."""
+        if statement.kind is Kind.BEGIN:
+            return not self.transaction.open
+        return statement.kind in (Kind.COMMIT, Kind.ROLLBACK)
+
+    def _report(self, error: Exception) -> bool:
+        return self._services.host.report(self._lease, error)
+
+    def _transaction_is_aborted(self) -> bool:
+        try:
+            self.connection.execute("SELECT 1").fetchall()
+        except duckdb.Error:
+            return True
+        return False
+
+    # ---- life ----------------------------------------------------------------------------------
+
+    def settle(self, check: Callable[[], None]) -> None:
+        """Takes the rest of a live result off the connection."""
+        if self.live is None:
+            return
+        self.live.settle(check)
+        self.live = None
+        if self.transaction.open and not self.transaction.aborted:
+            # It may have failed after its statement, while it was fetched.
+            self.transaction.aborted = self._transaction_is_aborted()
+
+    def release(self) -> None:
+        if not self._released:
+            self._released = True
+            if self.live is not None:
+                self.live.abandon(QueryCancelled("The session was closed."))
+            self._services.host.release(self._lease)
+
+    def renew(self) -> None:
+        """Moves to a new engine after the old one broke; says so if something was lost with it."""
+        if not self._lease.engine.broken:
+            return
+        lost = [
+            what
+            for what, had in (
+                ("its open transaction", self.transaction.open),
+                ("its temporary objects and attached databases", self._has_temporary_state),
+            )
+            if had
+        ]
+        old, self._lease = self._lease, self._services.host.lease()
+        self._services.host.release(old)
+        self.transaction.reset()
+        self._has_temporary_state = False
+        self.queue.forget_shadows()
+        self._location = None
+        for name, sql in list(self._settings.items()):
+            try:
+                [setting] = parse(self.connection, sql)
+                self._with_catalogs(setting, partial(self.connection.execute, setting.parsed))
+            except STATEMENT_ERRORS:  # what it named was lost with the engine
+                del self._settings[name]
+                lost.append(f"its setting of {name}")
+        if lost:
+            raise SessionLost(
+                f"The engine was restarted after a fatal error and the session lost "
+                f"{' and '.join(lost)}. The statement was not run; the session can be used again."
+            )

@@ -1,0 +1,397 @@
+"""When segments are sealed and flushed, with a clock of the test's own and nothing on disk."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
+
+from swanlake.queue.coordinator import (
+    Coordinator,
+    Enqueued,
+    Event,
+    Failed,
+    Flush,
+    Flushed,
+    FlushRequested,
+    Limits,
+    Paused,
+    Resumed,
+    Seal,
+    Sealed,
+    SealReason,
+    Tick,
+)
+from swanlake.queue.names import QueueTable
+from tests.unit.queue.samples import queue_table
+
+LIMITS = Limits(max_rows=10, max_bytes=1_000, max_age_seconds=30.0, sweep_seconds=5.0)
+TABLES = [queue_table(name, number) for number, name in enumerate("abcd")]
+
+
+class Simulation:
+    """A queue without disk or lake: it does what the coordinator says, when a test lets it.
+
+    Whatever the coordinator answers is held against what this queue knows itself.
+    """
+
+    def __init__(self, limits: Limits = LIMITS) -> None:
+        self.limits = limits
+        self.coordinator = Coordinator(limits, random.Random(1))
+        self.now = 0.0
+        self.open: dict[QueueTable, UUID] = {}
+        self.sealed: dict[QueueTable, list[UUID]] = {}
+        self.rows: dict[UUID, int] = {}
+        self.oldest_at: dict[UUID, float] = {}
+        self.seals: list[Seal] = []
+        self.running: dict[QueueTable, Flush] = {}
+        self.in_lake: list[UUID] = []
+        self.flushes: list[Flush] = []
+        self.reasons: list[SealReason] = []
+        self.retry_at: dict[QueueTable, float] = {}
+        self.paused = False
+        #: What a flush that begins next has to bring along.
+        self.wanted: dict[QueueTable, set[UUID]] = {}
+
+    # ---- what happens --------------------------------------------------------------------------
+
+    def enqueue(self, table: QueueTable, rows: int = 1, bytes: int = 10) -> None:
+        segment = self.open.get(table)
+        if segment is None:
+            segment = self.open[table] = self._new_segment()
+        self.rows[segment] += rows
+        size = self.rows[segment] * bytes
+        self.tell(Enqueued(table, segment, self.rows[segment], size, self.now))
+
+    def enqueue_large(self, table: QueueTable, rows: int) -> None:
+        """Rows that are a segment of their own."""
+        segment = self._new_segment()
+        self.rows[segment] = rows
+        self._seal(table, segment)
+
+    def seal_open(self, table: QueueTable) -> None:
+        """The writer seals by itself, as it does when the columns of a table change."""
+        if table in self.open:
+            self._seal(table, self.open.pop(table))
+
+    def carry_out(self, seal: Seal) -> None:
+        self.seals.remove(seal)
+        if self.open.get(seal.table) == seal.segment:
+            self.seal_open(seal.table)
+
+    def finish(self, table: QueueTable) -> None:
+        flush = self.running.pop(table)
+        assert not set(flush.segments) & set(self.in_lake), "a segment is flushed once"
+        self.in_lake += flush.segments
+        self.sealed[table] = [one for one in self.sealed[table] if one not in flush.segments]
+        self.retry_at.pop(table, None)
+        self.tell(Flushed(table, flush.segments, self.now))
+
+    def fail(self, table: QueueTable) -> None:
+        del self.running[table]
+        self.wanted.pop(table, None)
+        self.retry_at[table] = self.now + self.limits.first_retry_seconds / 2
+        self.tell(Failed(table, "no disk", self.now))
+
+    def request(self, tables: set[QueueTable]) -> None:
+        for table in tables:
+            self.retry_at.pop(table, None)
+            if table not in self.running:
+                self.wanted[table] = self.held(table)
+        self.tell(FlushRequested(frozenset(tables), self.now))
+
+    def tick(self, seconds: float = 1.0) -> None:
+        self.now += seconds
+        self.tell(Tick(self.now))
+
+    def pause(self) -> None:
+        self.paused = True
+        self.tell(Paused(self.now))
+
+    def resume(self) -> None:
+        self.paused = False
+        self.tell(Resumed(self.now))
+
+    def drain(self) -> None:
+        """Carries everything out until nothing is left to do."""
+        self.resume()
+        self.request(self.tables)
+        while self.seals or self.running:
+            for seal in list(self.seals):
+                self.carry_out(seal)
+            for table in list(self.running):
+                self.finish(table)
+            self.tick()
+
+    # ---- what is so ----------------------------------------------------------------------------
+
+    @property
+    def tables(self) -> set[QueueTable]:
+        return set(self.open) | set(self.sealed)
+
+    def held(self, table: QueueTable) -> set[UUID]:
+        """The segments of a table that are not in the lake."""
+        return {*self.sealed.get(table, []), *([self.open[table]] if table in self.open else [])}
+
+    def tell(self, event: Event) -> None:
+        for action in self.coordinator.handle(event):
+            if isinstance(action, Seal):
+                assert self.open.get(action.table) == action.segment, "only what is open is sealed"
+                assert action not in self.seals
+                self.seals.append(action)
+                self.reasons.append(action.reason)
+            else:
+                self._begin(action)
+
+    def _begin(self, flush: Flush) -> None:
+        table = flush.table
+        assert not self.paused, "nothing begins while the queue is paused"
+        assert table not in self.running, "a table has one flush at a time"
+        assert self.now >= self.retry_at.get(table, 0.0), "a retry waits"
+        oldest_first = sorted(self.sealed[table], key=lambda one: self.oldest_at[one])
+        assert list(flush.segments) == oldest_first, "all that is sealed, oldest first"
+        assert self.wanted.pop(table, set()) <= set(flush.segments), "what was open comes along"
+        self.running[table] = flush
+        self.flushes.append(flush)
+        assert len(self.running) <= self.limits.max_parallel_flushes
+
+    def _new_segment(self) -> UUID:
+        segment = UUID(int=len(self.rows) + 1)
+        self.rows[segment] = 0
+        self.oldest_at[segment] = self.now
+        return segment
+
+    def _seal(self, table: QueueTable, segment: UUID) -> None:
+        self.sealed.setdefault(table, []).append(segment)
+        size = self.rows[segment] * 10
+        oldest_at = self.oldest_at[segment]
+        self.tell(Sealed(table, segment, self.rows[segment], size, oldest_at, self.now))
+
+
+class AnyInterleaving(RuleBasedStateMachine):
+    """Events in any order; the simulation asserts what every answer must keep to."""
+
+    @initialize(parallel=st.integers(1, 3))
+    def start(self, parallel: int) -> None:
+        self.queue = Simulation(Limits(10, 1_000, 30.0, 5.0, parallel))
+
+    @rule(table=st.sampled_from(TABLES), rows=st.integers(1, 12))
+    def rows_come(self, table: QueueTable, rows: int) -> None:
+        self.queue.enqueue(table, rows)
+
+    @rule(table=st.sampled_from(TABLES), rows=st.integers(1, 100))
+    def many_rows_come(self, table: QueueTable, rows: int) -> None:
+        self.queue.enqueue_large(table, rows)
+
+    @rule(table=st.sampled_from(TABLES))
+    def columns_change(self, table: QueueTable) -> None:
+        self.queue.seal_open(table)
+
+    @precondition(lambda self: self.queue.seals)
+    @rule(data=st.data())
+    def a_seal_is_carried_out(self, data: st.DataObject) -> None:
+        self.queue.carry_out(data.draw(st.sampled_from(self.queue.seals)))
+
+    @precondition(lambda self: self.queue.running)
+    @rule(data=st.data())
+    def a_flush_succeeds(self, data: st.DataObject) -> None:
+        self.queue.finish(data.draw(st.sampled_from(sorted(self.queue.running))))
+
+    @precondition(lambda self: self.queue.running)
+    @rule(data=st.data())
+    def a_flush_fails(self, data: st.DataObject) -> None:
+        self.queue.fail(data.draw(st.sampled_from(sorted(self.queue.running))))
+
+    @rule(tables=st.sets(st.sampled_from(TABLES)))
+    def a_flush_is_asked_for(self, tables: set[QueueTable]) -> None:
+        self.queue.request(tables)
+
+    @rule()
+    def the_queue_is_paused(self) -> None:
+        self.queue.pause()
+
+    @rule()
+    def the_queue_is_resumed(self) -> None:
+        self.queue.resume()
+
+    @rule(seconds=st.floats(0.0, 40.0))
+    def time_passes(self, seconds: float) -> None:
+        self.queue.tick(seconds)
+
+    @invariant()
+    def no_segment_is_forgotten(self) -> None:
+        known = {
+            segment.id
+            for state in self.queue.coordinator.tables.values()
+            for segment in state.segments
+        }
+        assert known == set(self.queue.rows) - set(self.queue.in_lake)
+
+    @invariant()
+    def what_is_shown_is_what_is_there(self) -> None:
+        for table, state in self.queue.coordinator.tables.items():
+            assert {segment.id for segment in state.segments} == self.queue.held(table)
+            assert all(one.rows == self.queue.rows[one.id] for one in state.segments)
+            assert bool(state.flushing) == (table in self.queue.running)
+
+    def teardown(self) -> None:
+        self.queue.drain()
+        assert sorted(self.queue.in_lake) == sorted(self.queue.rows)
+        assert not self.queue.coordinator.tables
+
+
+AnyInterleaving.TestCase.settings = settings(
+    max_examples=150, stateful_step_count=40, deadline=None
+)
+TestAnyInterleaving = AnyInterleaving.TestCase
+
+
+@pytest.fixture
+def queue() -> Simulation:
+    return Simulation()
+
+
+def test_a_segment_with_enough_rows_is_sealed_and_flushed(queue: Simulation) -> None:
+    queue.enqueue(TABLES[0], rows=9)
+    assert not queue.seals
+    queue.enqueue(TABLES[0])
+    [seal] = queue.seals
+    assert seal.reason is SealReason.ROWS
+    queue.carry_out(seal)
+    assert queue.running
+
+
+def test_a_segment_with_enough_bytes_is_sealed(queue: Simulation) -> None:
+    queue.enqueue(TABLES[0], rows=1, bytes=1_000)
+    assert queue.reasons == [SealReason.BYTES]
+
+
+def test_a_segment_is_asked_to_be_sealed_once(queue: Simulation) -> None:
+    for _ in range(5):
+        queue.enqueue(TABLES[0], rows=10)
+        queue.request({TABLES[0]})
+        queue.tick(100.0)
+    assert len(queue.seals) == 1
+
+
+@settings(deadline=None, max_examples=25)
+@given(age=st.integers(1, 400), sweep=st.integers(1, 90))
+def test_a_trickle_is_sealed_by_the_age_of_its_oldest_row(age: int, sweep: int) -> None:
+    limits = Limits(max_age_seconds=age, sweep_seconds=sweep)
+    queue = Simulation(limits)
+    while not queue.seals:
+        queue.enqueue(TABLES[0])
+        queue.tick()
+        assert queue.now <= age + sweep, "its oldest row has waited for too long"
+    assert queue.now >= age
+    assert queue.reasons == [SealReason.AGE]
+
+
+def test_a_table_without_rows_is_not_known(queue: Simulation) -> None:
+    queue.enqueue(TABLES[0])
+    queue.request({TABLES[0], TABLES[1]})
+    queue.drain()
+    assert not queue.coordinator.tables
+
+
+def test_a_request_brings_in_what_was_open_and_not_what_came_later(queue: Simulation) -> None:
+    queue.enqueue(TABLES[0])
+    held = queue.held(TABLES[0])
+    queue.request({TABLES[0]})
+    assert not queue.running, "it waits until the open segment is sealed"
+    queue.carry_out(queue.seals[0])
+    queue.enqueue(TABLES[0])
+    assert set(queue.running[TABLES[0]].segments) == held
+
+
+def test_a_request_does_not_wait_for_the_pause_after_a_failure(queue: Simulation) -> None:
+    queue.enqueue_large(TABLES[0], 5)
+    queue.fail(TABLES[0])
+    assert not queue.running
+    queue.request({TABLES[0]})
+    assert queue.running
+
+
+def test_what_is_asked_for_while_paused_begins_when_resumed(queue: Simulation) -> None:
+    queue.pause()
+    queue.enqueue_large(TABLES[0], 5)
+    queue.request({TABLES[0]})
+    assert not queue.running
+    queue.resume()
+    assert queue.running
+
+
+def test_the_table_with_the_oldest_rows_is_flushed_first() -> None:
+    queue = Simulation(Limits(max_parallel_flushes=1))
+    queue.pause()
+    for table in (TABLES[2], TABLES[0], TABLES[1]):
+        queue.enqueue_large(table, 1)
+        queue.tick()
+    queue.drain()
+    assert [flush.table for flush in queue.flushes] == [TABLES[2], TABLES[0], TABLES[1]]
+
+
+def failures(coordinator: Coordinator, table: QueueTable, count: int) -> Iterator[float]:
+    """How long the coordinator waits after each of so many failures."""
+    now = 0.0
+    for _ in range(count):
+        coordinator.handle(Failed(table, "no", now))
+        due = coordinator.tables[table].retry_at
+        assert not coordinator.handle(Tick(now + (due - now) * 0.99))
+        [action] = coordinator.handle(Tick(due))
+        assert isinstance(action, Flush)
+        yield due - now
+        now = due
+
+
+@given(seed=st.integers(), count=st.integers(1, 80))
+def test_retries_back_off_and_are_bounded(seed: int, count: int) -> None:
+    coordinator = Coordinator(Limits(), random.Random(seed))
+    [first] = coordinator.handle(Sealed(TABLES[0], UUID(int=1), 1, 1, 0.0, 0.0))
+    assert isinstance(first, Flush)
+    for number, waited in enumerate(failures(coordinator, TABLES[0], count)):
+        longest = min(60.0, 2.0**number)
+        assert longest / 2 - 1e-6 <= waited <= longest + 1e-6
+
+
+def test_a_success_ends_the_back_off(queue: Simulation) -> None:
+    queue.enqueue_large(TABLES[0], 1)
+    for _ in range(8):
+        queue.fail(TABLES[0])
+        queue.tick(60.0)
+    queue.finish(TABLES[0])
+    queue.enqueue_large(TABLES[0], 1)
+    queue.fail(TABLES[0])
+    queue.tick(1.0)
+    assert queue.running
+
+
+def test_one_table_that_fails_does_not_hold_others_back() -> None:
+    queue = Simulation(Limits(max_parallel_flushes=1))
+    queue.enqueue_large(TABLES[0], 1)
+    queue.enqueue_large(TABLES[1], 1)
+    queue.fail(TABLES[0])
+    assert list(queue.running) == [TABLES[1]]
+
+
+def test_a_thousand_tables_are_flushed_a_few_at_a_time() -> None:
+    queue = Simulation()
+    tables = [queue_table(f"t{number}", number) for number in range(1_000)]
+    for table in tables:
+        queue.enqueue(table)
+    queue.tick(LIMITS.max_age_seconds)
+    assert len(queue.seals) == 1_000
+    queue.drain()
+    assert sorted(flush.table for flush in queue.flushes) == sorted(tables)
+    assert not queue.coordinator.tables

@@ -1,0 +1,367 @@
+"""Appending to the open segment of a table: many at once, and a disk that fails."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from swanlake.errors import QueryCancelled, QueueUnavailable
+from swanlake.lake.layout import Column
+from swanlake.queue.names import Ingest
+from swanlake.queue.segment import Segment, open_segment
+from swanlake.queue.store import SUFFIX, OpenSegment, Store
+from swanlake.queue.writer import TableWriter
+from tests.unit.queue.samples import layout, numbers, queue_table, values_of
+
+PATIENCE = 30.0
+ONE = layout()
+OTHER = layout(Column(1, "i", "int64"), Column(2, "s", "varchar"))
+
+
+class Disk:
+    """A disk whose syncs are counted, can be held up, and fail when it is full."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.syncs = 0
+        self.full: Callable[[], bool] = lambda: False
+        #: What runs out of space: ``pwrite`` after half of the bytes, or ``fdatasync``.
+        self.fails_in = "fdatasync"
+        self.began = threading.Semaphore(0)
+        self.may_end = threading.Semaphore(0)
+        self.is_slow = False
+        self._fdatasync, self._pwrite = os.fdatasync, os.pwrite
+        monkeypatch.setattr(os, "fdatasync", self.fdatasync)
+        monkeypatch.setattr(os, "pwrite", self.pwrite)
+
+    def fdatasync(self, descriptor: int) -> None:
+        self.syncs += 1
+        if self.is_slow:
+            self.began.release()
+            assert self.may_end.acquire(timeout=PATIENCE)
+        if self.fails_in == "fdatasync" and self.full():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._fdatasync(descriptor)
+
+    def pwrite(self, descriptor: int, data: memoryview, place: int) -> int:
+        if self.fails_in == "pwrite" and self.full():
+            self._pwrite(descriptor, data[: len(data) // 2], place)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return self._pwrite(descriptor, data, place)
+
+    def await_sync(self) -> None:
+        assert self.began.acquire(timeout=PATIENCE)
+
+    def end_sync(self) -> None:
+        self.may_end.release()
+
+
+class Queue:
+    """A writer, those who append to it, and what it reports."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.sealed: list[OpenSegment] = []
+        self.written: list[tuple[OpenSegment, int]] = []
+        self.writer = TableWriter(
+            queue_table(),
+            Store(root, root / "server"),
+            lambda: 1.0,
+            lambda segment: self.written.append((segment, segment.rows)),
+            self.sealed.append,
+        )
+        self._pool = ThreadPoolExecutor(16)
+        self._waiting = threading.Semaphore(0)
+
+    def append(
+        self,
+        *values: int,
+        ingest: Ingest | None = None,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.writer.append(numbers(*values), ONE, ingest, check)
+
+    def append_later(
+        self, *values: int, check: Callable[[], None] = lambda: None, rows: Any = None
+    ) -> Future[None]:
+        """Appends in a thread of its own."""
+
+        def checked() -> None:
+            self._waiting.release()
+            check()
+
+        batch = numbers(*values) if rows is None else rows
+        return self._pool.submit(self.writer.append, batch, ONE, None, checked)
+
+    def await_waiting(self) -> None:
+        """Returns when somebody who waits for the turn of its rows has looked around."""
+        assert self._waiting.acquire(timeout=PATIENCE)
+
+    def append_while_writing(self, *values: int, **how: Any) -> Future[None]:
+        """Appends while another write is under way; returns when it waits for that."""
+        future = self.append_later(*values, **how)
+        self.await_waiting()
+        return future
+
+    @property
+    def files(self) -> list[Path]:
+        return sorted(self.root.rglob(f"*{SUFFIX}"))
+
+    def found(self) -> list[Segment]:
+        """What another process finds on disk."""
+        return [open_segment(str(path), path.stat().st_size) for path in self.files]
+
+    def values(self) -> list[int]:
+        segments = self.found()
+        assert not any(segment.damages for segment in segments)
+        return [value for segment in segments for value in values_of(segment)]
+
+    def close(self) -> None:
+        self._pool.shutdown()
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    return Disk(monkeypatch)
+
+
+@pytest.fixture
+def queue(tmp_path: Path) -> Iterator[Queue]:
+    queue = Queue(tmp_path)
+    yield queue
+    queue.close()
+
+
+def test_rows_are_on_disk_when_append_returns(queue: Queue, disk: Disk) -> None:
+    queue.append(1, 2)
+    assert disk.syncs == 1
+    assert queue.values() == [1, 2]
+    queue.append(3)
+    assert disk.syncs == 2
+    assert queue.values() == [1, 2, 3]
+    assert [rows for _, rows in queue.written] == [2, 3]
+
+
+def test_those_who_come_during_a_write_share_the_next(queue: Queue, disk: Disk) -> None:
+    disk.is_slow = True
+    first = queue.append_later(0)
+    disk.await_sync()
+    others = [queue.append_later(number) for number in range(1, 9)]
+    for _ in others:
+        queue.await_waiting()
+    # A waiter may have looked around more than once: only those in line are counted.
+    while len(queue.writer._waiting) < len(others):
+        queue.await_waiting()
+    disk.end_sync()
+    disk.end_sync()
+    for future in (first, *others):
+        future.result(PATIENCE)
+    assert disk.syncs == 2
+    assert sorted(queue.values()) == list(range(9))
+    [segment] = queue.found()
+    assert [batch.rows for batch in segment.batches] == [1, 8]
+
+
+def test_named_batches_that_share_a_write_keep_their_names(queue: Queue, disk: Disk) -> None:
+    names = [Ingest("p", number) for number in range(3)]
+    for number, name in enumerate(names):
+        queue.append(number, ingest=name)
+    [segment] = queue.found()
+    assert [batch.ingest for batch in segment.batches] == names
+    assert all(name in queue.written[0][0].taken for name in names)
+
+
+@pytest.mark.parametrize("fails_in", ["pwrite", "fdatasync"])
+def test_the_first_rows_on_a_full_disk_leave_no_file(
+    queue: Queue, disk: Disk, fails_in: str
+) -> None:
+    disk.fails_in, disk.full = fails_in, lambda: True
+    with pytest.raises(QueueUnavailable, match=r"disk is full .* Nothing was written"):
+        queue.append(1)
+    assert queue.files == []
+    assert queue.written == []
+    assert queue.sealed == []
+
+
+@pytest.mark.parametrize("fails_in", ["pwrite", "fdatasync"])
+def test_later_rows_on_a_full_disk_leave_what_was_acknowledged(
+    queue: Queue, disk: Disk, fails_in: str
+) -> None:
+    queue.append(1, 2)
+    acknowledged = queue.files[0].read_bytes()
+    disk.fails_in, disk.full = fails_in, lambda: True
+    with pytest.raises(QueueUnavailable):
+        queue.append(3)
+    assert queue.files[0].read_bytes() == acknowledged
+    assert queue.values() == [1, 2]
+    assert [segment.rows for segment in queue.sealed] == [2]
+
+
+@pytest.mark.parametrize("fails_in", ["pwrite", "fdatasync"])
+def test_the_queue_goes_on_when_there_is_space_again(
+    queue: Queue, disk: Disk, fails_in: str
+) -> None:
+    queue.append(1)
+    disk.fails_in, disk.full = fails_in, lambda: True
+    for _ in range(3):
+        with pytest.raises(QueueUnavailable):
+            queue.append(2, ingest=Ingest("p", 0))
+    disk.full = lambda: False
+    queue.append(3)
+    assert queue.values() == [1, 3]
+    assert len(queue.sealed) == 1
+    assert not any(segment.taken for segment, _ in queue.written)
+
+
+def test_a_disk_that_fails_once_leaves_a_segment_with_its_end(queue: Queue, disk: Disk) -> None:
+    queue.append(1)
+    failures = iter([True])
+    disk.full = lambda: next(failures, False)
+    with pytest.raises(QueueUnavailable):
+        queue.append(2)
+    [segment] = queue.found()
+    assert segment.sealed
+    assert values_of(segment) == [1]
+
+
+def test_a_failed_write_fails_those_who_were_in_it_and_nobody_else(
+    queue: Queue, disk: Disk
+) -> None:
+    disk.is_slow = True
+    before = queue.append_later(1)
+    disk.await_sync()
+    shared = [queue.append_while_writing(2), queue.append_later(3)]
+    while len(queue.writer._waiting) < 2:
+        queue.await_waiting()
+    disk.end_sync()
+    before.result(PATIENCE)
+
+    disk.await_sync()  # of the two
+    after = queue.append_while_writing(4)
+    failures = iter([True])
+    disk.full = lambda: next(failures, False)
+    disk.is_slow = False
+    disk.end_sync()
+    for future in shared:
+        with pytest.raises(QueueUnavailable):
+            future.result(PATIENCE)
+    after.result(PATIENCE)
+    assert queue.values() == [1, 4]
+
+
+def test_rows_that_cannot_be_encoded_leave_the_segment_open(queue: Queue) -> None:
+    queue.append(1)
+    wrong = pa.record_batch({"i": pa.array(["no number"])})
+    with pytest.raises(pa.ArrowInvalid):
+        queue.writer.append(wrong, ONE, None, lambda: None)
+    queue.append(2)
+    assert queue.values() == [1, 2]
+    assert queue.sealed == []
+
+
+class Cancelled:
+    """A check that says, once it is told so, that its caller does not want to wait any more."""
+
+    def __init__(self) -> None:
+        self.wanted = threading.Event()
+        self.said = threading.Event()
+
+    def __call__(self) -> None:
+        if self.wanted.is_set():
+            self.said.set()
+            raise QueryCancelled("cancelled")
+
+
+def test_a_waiter_who_is_cancelled_takes_its_rows_back(queue: Queue, disk: Disk) -> None:
+    cancelled = Cancelled()
+    disk.is_slow = True
+    first = queue.append_later(1)
+    disk.await_sync()
+    waiter = queue.append_while_writing(2, check=cancelled)
+    cancelled.wanted.set()
+    with pytest.raises(QueryCancelled):
+        waiter.result(PATIENCE)
+    disk.end_sync()
+    first.result(PATIENCE)
+    disk.is_slow = False
+    queue.append(3)
+    assert queue.values() == [1, 3]
+
+
+def test_a_waiter_whose_rows_are_being_written_is_told_how_that_ends(
+    queue: Queue, disk: Disk
+) -> None:
+    cancelled = Cancelled()
+    disk.is_slow = True
+    first = queue.append_later(1)
+    disk.await_sync()
+    second = queue.append_while_writing(2)
+    third = queue.append_while_writing(3, check=cancelled)
+    while len(queue.writer._waiting) < 2:
+        queue.await_waiting()
+    disk.end_sync()
+    disk.await_sync()  # the second writes for both
+    cancelled.wanted.set()
+    assert cancelled.said.wait(PATIENCE)
+    disk.end_sync()
+    for future in (first, second, third):
+        future.result(PATIENCE)
+    assert queue.values() == [1, 2, 3]
+
+
+def test_a_table_whose_columns_change_gets_a_new_segment(queue: Queue) -> None:
+    queue.append(1)
+    rows = pa.record_batch({"i": pa.array([2]), "s": pa.array(["x"])})
+    queue.writer.append(rows, OTHER, None, lambda: None)
+    assert [segment.rows for segment in queue.sealed] == [1]
+    old, new = queue.found()
+    assert old.sealed
+    assert not new.sealed
+    assert (old.schema.names, new.schema.names) == (["i"], ["i", "s"])
+
+
+def test_rows_of_sessions_with_other_arrow_types_share_a_segment(queue: Queue, disk: Disk) -> None:
+    disk.is_slow = True
+    first = queue.append_later(1)
+    disk.await_sync()
+    narrow = pa.record_batch({"i": pa.array([2], pa.int32())})
+    others = [queue.append_while_writing(rows=narrow), queue.append_while_writing(3)]
+    while len(queue.writer._waiting) < 2:
+        queue.await_waiting()
+    disk.is_slow = False
+    disk.end_sync()
+    for future in (first, *others):
+        future.result(PATIENCE)
+    assert queue.values() == [1, 2, 3]
+    assert len(queue.files) == 1
+
+
+def test_sealing_ends_the_file_and_the_next_rows_begin_another(queue: Queue) -> None:
+    queue.append(1)
+    queue.writer.seal()
+    queue.append(2)
+    first, second = queue.found()
+    assert (first.sealed, second.sealed) == (True, False)
+    assert [segment.rows for segment in queue.sealed] == [1]
+
+
+def test_a_segment_that_is_not_open_any_more_is_not_sealed_again(queue: Queue) -> None:
+    queue.append(1)
+    [(segment, _)] = queue.written
+    queue.writer.seal(segment)
+    queue.append(2)
+    queue.writer.seal(segment)
+    assert queue.sealed == [segment]
+
+
+def test_sealing_without_rows_does_nothing(queue: Queue) -> None:
+    queue.writer.seal()
+    assert queue.sealed == []
+    assert queue.files == []
