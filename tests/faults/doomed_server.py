@@ -1,9 +1,12 @@
-"""The server as users run it, which kills itself, or finds a bad disk, at a step of the queue.
+"""The server as users run it, which dies, waits or finds a bad disk at a step of the queue.
 
 The order is a file whose name the environment gives. It may come and go while the server runs:
 
     die <step>/<passage>/<milliseconds>     kill -9 so long after a step was reached so often
+    hold <step>                             whoever reaches the step waits until the order changes
     refuse <name of an error>               every write to the queue's disk fails halfway
+
+A file beside the order, ``….held``, says that somebody waits.
 """
 
 from __future__ import annotations
@@ -14,12 +17,14 @@ import pathlib
 import signal
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from swanlake.cli import main
+from swanlake.lake import files
 from swanlake.lake import store as commits
 from swanlake.pipeline import inline
 from swanlake.queue import dead_letters, flush, runtime, store
@@ -84,6 +89,9 @@ class Doom:
     def reach(self, step: str) -> None:
         if self.is_due(step):
             die()
+        while self._read() == ("hold", step):
+            self._order.with_name(self._order.name + ".held").touch()
+            time.sleep(0.01)
 
     def refusal(self) -> OSError | None:
         """The error that the disk answers with, if it is to answer with one."""
@@ -152,7 +160,7 @@ class WatchedFiles:
 
     def __init__(self, doom: Doom) -> None:
         self._doom = doom
-        self._files: Any = dead_letters.files
+        self._files = files
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._files, name)

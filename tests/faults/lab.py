@@ -66,6 +66,18 @@ class DoomedServer(ServerProcess):
         partial.write_text(order)
         partial.replace(self.order)
 
+    @contextmanager
+    def held_at(self, step: str) -> Iterator[None]:
+        """Somebody in the server waits at a step, as long as the block runs."""
+        held = self.order.with_name(self.order.name + ".held")
+        held.unlink(missing_ok=True)
+        self.give_order(f"hold {step}")
+        try:
+            eventually(held.exists, DEATH_SECONDS)
+            yield
+        finally:
+            self.take_order_back()
+
     def take_order_back(self) -> None:
         self.order.unlink(missing_ok=True)
 
@@ -241,6 +253,7 @@ class Lab:
             environment["SWANLAKE_METABASE_URL"] = metabase_url
         self.book = Book()
         self.kills = 0
+        self.root = Path(environment.get("DUCKLING_QUEUE_ROOT", home / "queue"))
         self.server = DoomedServer(home, **(SMALL | environment))
         self.server.start()
         self.sql("CREATE TABLE swanlake.main.t (id BIGINT, note VARCHAR)")
@@ -296,8 +309,7 @@ class Lab:
         self.kills += 1
 
     def segments_on_disk(self) -> list[Path]:
-        queue = self.server.home / "queue"
-        found = [*queue.glob("*/*/*/*.arrows"), *queue.glob("*/*/*/*.partial")]
+        found = [*self.root.glob("*/*/*/*.arrows"), *self.root.glob("*/*/*/*.partial")]
         return [path for path in found if "dead-letters" not in path.parts]
 
     def flush(self) -> None:

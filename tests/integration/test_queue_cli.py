@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,13 +17,14 @@ import pytest
 from click.testing import CliRunner, Result
 
 from swanlake.cli.commands import swanlake as command
+from swanlake.cli.connection import DEFAULT_URL
 from swanlake.client.driver import Connection
 from tests.server_process import ServerProcess
 
 Queue = Callable[..., Result]
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "queue.md"
-COMMANDS = ("list", "show", "flush", "replay", "dead-letters", "pause", "resume")
+COMMANDS = ("list", "show", "flush", "pause", "resume", "dead-letters", "replay")
 
 
 def run(*arguments: str) -> Result:
@@ -95,13 +99,13 @@ def test_rows_from_the_queue_to_the_lake(queue: Queue, sql: Callable[..., Any]) 
     shown = done(queue("show"))
     assert "open" in shown
     assert ".arrows" not in shown
-    [segment] = rows_of(queue("show", "main.it's", "--format", "json"))
+    [segment] = rows_of(queue("show", 'main."it\'s"', "--format", "json"))
     assert segment["rows"] == 1
     assert pa.ipc.open_stream(Path(segment["path"]).read_bytes()).schema.names == ["i"]
     listed_in_arrow = queue("list", "--format", "arrow")
     assert pa.ipc.open_stream(listed_in_arrow.stdout_bytes).read_all().num_rows == 2
 
-    [flushed] = rows_of(queue("flush", "swanlake.main.it's", "--format", "json"))
+    [flushed] = rows_of(queue("flush", 'swanlake.main."it\'s"', "--format", "json"))
     assert (flushed["rows"], flushed["files"], flushed["dead_letters"]) == (1, 1, 0)
     assert [row["table_name"] for row in rows_of(queue("list", "--format", "json"))] == ["a"]
     assert "│ a " in done(queue("flush"))
@@ -198,7 +202,31 @@ def test_a_token_is_needed_where_the_server_asks_for_one(
     assert done(run("list", "--url", server.url, "--token-file", token)) == "The queue is empty.\n"
 
 
+# ---- the document --------------------------------------------------------------------------------
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
+
+
 def test_every_command_is_documented() -> None:
-    document = DOCUMENT.read_text()
-    for name in COMMANDS:
-        assert f"swanlake queue {name}" in document
+    (shell,) = blocks("sh")
+    assert re.findall(r"^swanlake queue ([a-z-]+)", shell, re.MULTILINE) == list(COMMANDS)
+
+
+def test_the_examples_of_the_document(
+    own_server: ServerProcess, queue: Queue, sql: Callable[..., Any]
+) -> None:
+    writing, reading = blocks("sql")
+    for statement in writing.split(";"):
+        if statement.strip():
+            sql(statement)
+    for program in blocks("python"):
+        program = program.replace(DEFAULT_URL, own_server.url)
+        subprocess.run([sys.executable, "-c", program], check=True)
+    # 1, ten ticks and 12; 13 to 16; and 17 once.
+    assert next(iter(sql(reading)[0].values())) == 17
+    (shell,) = blocks("sh")
+    for line in shell.splitlines():
+        done(queue(*shlex.split(line, comments=True)[2:]))
+    assert sql("SELECT count(*) AS n, count(seen) AS seen FROM events") == [{"n": 17, "seen": 17}]

@@ -51,10 +51,15 @@ def test_the_tour(start_server: Callable[..., ServerProcess]) -> None:
     assert "miles" in output[2]
     assert "trial" in output[3]
 
+    output = run_block("duckling_queue")
+    assert "│     5 │" in output[1]
+    assert "open" in output[2]
+    assert "│    1 │" in output[3]
+
     (sql,) = [block for block in blocks("sql") if "ATTACH" in block]
     stock = duckdb.connect()
     load_extensions(stock)
     rows: list[Any] = stock.execute(sql.replace("swanlake-home", str(server.home))).fetchall()
-    assert sorted(row[0] for row in rows) == ["Bern", "Bern", "Oslo", "Riga"]
+    assert sorted(row[0] for row in rows) == ["Bern", "Bern", "Lund", "Oslo", "Riga"]
     assert stock.execute("SELECT count(*) FROM lake.numbers").fetchone() == (1_000_000,)
     stock.close()

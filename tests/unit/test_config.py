@@ -26,13 +26,15 @@ def texts(row: Setting) -> list[str]:
     if get_origin(row.type) is Literal:
         choices = [choice for choice in get_args(row.type) if choice != row.default]
         return [choices[i % len(choices)] for i in range(3)]
+    if row.type is bool:
+        return ["true", "false", "1"]
     if row.type in (int, float):
         return ["11", "12", "13"]
     return ["a", "b", "c"]
 
 
 def toml_value(row: Setting, text: str) -> str:
-    return text if row.type in (int, float) else f'"{text}"'
+    return text if row.type in (bool, int, float) else f'"{text}"'
 
 
 def write_toml(tmp_path: Path, text: str) -> Path:
@@ -180,6 +182,25 @@ def test_unknown_variable_names_the_nearest(variable: str, nearest: str) -> None
     )
 
 
+@pytest.mark.parametrize("variable", ["DUCKLING_QUEUE_ROOT", "SWANLAKE_DUCKLING_QUEUE_ROOT"])
+def test_variables_of_the_queue_have_two_names(variable: str) -> None:
+    loaded = config.load(environ={variable: "/rows"})
+    assert loaded.settings.duckling_queue_root == Path("/rows")
+    assert loaded.sources["duckling_queue_root"] == variable
+
+
+def test_the_longer_name_of_a_variable_wins() -> None:
+    environ = {"SWANLAKE_DUCKLING_QUEUE_ROOT": "/long", "DUCKLING_QUEUE_ROOT": "/short"}
+    assert config.load(environ=environ).settings.duckling_queue_root == Path("/long")
+
+
+def test_unknown_variable_of_the_queue_is_refused() -> None:
+    assert complaint(environ={"DUCKLING_QUEUE_ROOTS": "/rows"}) == (
+        "unknown environment variable 'DUCKLING_QUEUE_ROOTS'; "
+        "the nearest valid one is 'DUCKLING_QUEUE_ROOT'."
+    )
+
+
 def test_variables_of_the_client_are_not_settings() -> None:
     config.load(environ={"SWANLAKE_URL": "grpc://x:1", "SWANLAKE_TOKEN": "t"})
 
@@ -198,6 +219,7 @@ def test_variables_of_the_client_are_not_settings() -> None:
         ("auth", "maybe", "SWANLAKE_AUTH: 'maybe' is not one of none, token."),
         ("log_level", "INFO", "'INFO' is not one of debug, info, warning, error."),
         ("home", "", "SWANLAKE_HOME: '' is not a path."),
+        ("duckling_queue_auto_create_tables", "maybe", "'maybe' is not true or false."),
     ],
 )
 def test_unreadable_value_in_the_environment(name: str, text: str, sentence: str) -> None:

@@ -33,7 +33,6 @@ EXIT_REFUSED, EXIT_CONFIG = 1, 2
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhdw])")
 
-_TIME = pa.timestamp("us", tz="UTC")
 _CATALOGS = pa.schema(
     [
         ("catalog_name", pa.string()),
@@ -42,16 +41,6 @@ _CATALOGS = pa.schema(
         ("newest_snapshot", pa.int64()),
         ("data_path", pa.string()),
         ("attach", pa.string()),
-    ]
-)
-_SNAPSHOTS = pa.schema(
-    [
-        ("snapshot_id", pa.int64()),
-        ("snapshot_time", _TIME),
-        ("schema_version", pa.int64()),
-        ("changes", pa.string()),
-        ("author", pa.string()),
-        ("commit_message", pa.string()),
     ]
 )
 _FINDINGS = pa.schema([("catalog_name", pa.string()), ("finding", pa.string())])
@@ -250,20 +239,12 @@ def list_(output: str, **settings: Any) -> None:
 @_lake_options
 def snapshots(name: str, limit: int | None, output: str, **settings: Any) -> None:
     """Show the snapshots of a catalog, the newest first."""
+    from swanlake.lake.listing import SNAPSHOT_COLUMNS, snapshot_rows  # slow to load
+
     with _lake(settings) as lake:
         found = lake.catalog(name).snapshots()
-    rows = [
-        {
-            "snapshot_id": snapshot.id,
-            "snapshot_time": snapshot.time,
-            "schema_version": snapshot.schema_version,
-            "changes": snapshot.changes,
-            "author": snapshot.author,
-            "commit_message": snapshot.message,
-        }
-        for snapshot in reversed(found[-limit:] if limit else found)
-    ]
-    _show(rows, _SNAPSHOTS, output)
+    newest = list(reversed(found[-limit:] if limit else found))
+    _show(snapshot_rows(newest), SNAPSHOT_COLUMNS, output)
 
 
 @catalog.command()

@@ -98,10 +98,10 @@ class Ownership:
 
     def _is_silent(self, owner: Path) -> bool:
         try:
-            content = json.loads(owner.read_text() or "{}")
-        except (OSError, ValueError):
-            content = {}
-        if content.get("machine") == _machine():
+            machine = json.loads(owner.read_text())["machine"]
+        except (OSError, ValueError, LookupError, TypeError):
+            machine = None
+        if machine == _machine():
             return True
         sign = owner.stat().st_mtime_ns
         seen, since = self._signs.get(owner, (None, 0.0))

@@ -312,6 +312,9 @@ class DucklingQueue:
         """No flush begins any more, also after a restart, until the queue is resumed."""
         (self.settings.root / _PAUSED).touch()
         with self._lock:
+            for wish in self._wishes:
+                for table in (table for table, ids in wish.segments.items() if ids):
+                    wish.errors.setdefault(table, "the queue was paused.")
             self._tell(Paused(self._clock()))
 
     def resume(self) -> None:

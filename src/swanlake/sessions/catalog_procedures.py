@@ -7,6 +7,7 @@ import pyarrow as pa
 from swanlake.engine.instance import Engine
 from swanlake.errors import AlreadyExists, Code, QueryError
 from swanlake.lake.lake import Lake
+from swanlake.lake.listing import SNAPSHOT_COLUMNS, snapshot_rows
 from swanlake.lake.metabase import CatalogInfo, checked_name
 from swanlake.sessions.procedure import Procedure, Rows, Scope
 
@@ -18,16 +19,6 @@ _CATALOG = pa.schema(
         ("parent_snapshot", pa.int64()),
         ("data_path", pa.string()),
         ("created_at", _TIME),
-    ]
-)
-_SNAPSHOT = pa.schema(
-    [
-        ("snapshot_id", pa.int64()),
-        ("snapshot_time", _TIME),
-        ("schema_version", pa.int64()),
-        ("changes", pa.string()),
-        ("author", pa.string()),
-        ("commit_message", pa.string()),
     ]
 )
 _COMMITTED = pa.schema([("catalog_name", pa.string()), ("snapshot_id", pa.int64())])
@@ -94,17 +85,7 @@ def _drop_schema(scope: Scope, catalog: str, name: str, cascade: bool | None) ->
 
 
 def _snapshots(scope: Scope, catalog: str | None) -> Rows:
-    return [
-        {
-            "snapshot_id": snapshot.id,
-            "snapshot_time": snapshot.time,
-            "schema_version": snapshot.schema_version,
-            "changes": snapshot.changes,
-            "author": snapshot.author,
-            "commit_message": snapshot.message,
-        }
-        for snapshot in scope.lake.catalog(catalog or scope.engine.catalog).snapshots()
-    ]
+    return snapshot_rows(scope.lake.catalog(catalog or scope.engine.catalog).snapshots())
 
 
 CATALOG_PROCEDURES = (
@@ -121,5 +102,5 @@ CATALOG_PROCEDURES = (
         True,
         _drop_schema,
     ),
-    Procedure("swanlake_snapshots", ("catalog",), 1, _SNAPSHOT, False, _snapshots),
+    Procedure("swanlake_snapshots", ("catalog",), 1, SNAPSHOT_COLUMNS, False, _snapshots),
 )

@@ -27,6 +27,7 @@ from swanlake.queue.runtime import DucklingQueue
 from swanlake.queue.targets import Target
 from swanlake.queue.work import segments_as_query
 from swanlake.sessions.direct import BOUND, DirectRows
+from swanlake.sql.builtins import with_builtins
 from swanlake.sql.insert import InsertHead, insert_head, unquoted
 from swanlake.sql.quoting import identifier, literal, qualified
 from swanlake.sql.references import Reference, Replacement, references, replaced
@@ -57,6 +58,9 @@ _CHANGES = (
     StatementType.COPY,
     StatementType.SET,
 )
+
+#: What Parquet can hold of a type; a row with anything else could never be flushed.
+_STORABLE = {"interval": "NOT contains({}::VARCHAR, '-')", "timestamp_s": "isfinite({})"}
 
 Name = tuple[str, str, str]
 #: The catalog of the lake and the schema in which the session is; None if it is elsewhere.
@@ -318,6 +322,13 @@ class SessionQueue:
         except duckdb.Error as error:
             if isinstance(error, duckdb.BinderException) and _has_conflict_clause(statement):
                 raise _refused("ON CONFLICT cannot go through the queue") from None
+            if isinstance(error, duckdb.ConstraintException) and "CHECK" in str(error):
+                raise QueryError(
+                    f"A value does not fit into {shadow.shown_name}: its files can hold no "
+                    "negative INTERVAL and no infinite TIMESTAMP_S.",
+                    identifier="CONSTRAINT_ERROR",
+                    code=Code.INVALID_ARGUMENT,
+                ) from None
             raise type(error)(shadow.hidden(str(error))) from None
 
     def keep(
@@ -334,6 +345,8 @@ class SessionQueue:
             and known.target.layout.columns == target.layout.columns
         ):
             return known
+        if any(_has_geometry(column) for column in target.layout.columns):
+            raise _unkeepable(table)
         name = known.name if known else f"{_SHADOW}{len(self._shadows)}"
         columns = ", ".join(_definition(column) for column in target.layout.columns)
         connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} ({columns})")
@@ -341,10 +354,7 @@ class SessionQueue:
         try:
             schema = connection.to_arrow_reader(1).schema
         except OSError:  # DuckDB has no Arrow type for one of them
-            raise Unsupported(
-                f"The table {'.'.join(table)} has a column that the queue cannot keep, such as a "
-                "VARIANT; insert into the table itself."
-            ) from None
+            raise _unkeepable(table) from None
         if known is None:
             known = self._shadows[name] = Shadow(name, table, target, schema)
         known.target, known.schema, known.exists = target, schema, True
@@ -439,13 +449,26 @@ def _definition(column: Column) -> str:
     parts = [identifier(column.name), duckdb_type(column)]
     if column.default is not None:
         if column.default.kind is DefaultKind.EXPRESSION:
-            parts.append(f"DEFAULT ({column.default.text})")
+            parts.append(f"DEFAULT ({with_builtins(column.default.text)})")
         else:
             value = literal(column.default.text)
             parts.append(f"DEFAULT (CAST({value} AS {duckdb_type(column)}))")
     if not column.nullable:
         parts.append("NOT NULL")
+    if column.type in _STORABLE:
+        parts.append(f"CHECK ({_STORABLE[column.type].format(identifier(column.name))})")
     return " ".join(parts)
+
+
+def _has_geometry(column: Column) -> bool:
+    return column.type == "geometry" or any(map(_has_geometry, column.children))
+
+
+def _unkeepable(table: Name) -> Unsupported:
+    return Unsupported(
+        f"The table {'.'.join(table)} has a column that the queue cannot keep, such as a VARIANT "
+        "or a GEOMETRY; insert into the table itself."
+    )
 
 
 def _parsed(connection: duckdb.DuckDBPyConnection, sql: str) -> Statement:
@@ -457,7 +480,7 @@ def _returning(connection: duckdb.DuckDBPyConnection, statement: Statement) -> d
     """An INSERT that gives its rows."""
     text = statement.text.rstrip().removesuffix(";")
     try:
-        [returning] = connection.extract_statements(f"{text}\nRETURNING *")
+        [returning] = connection.extract_statements(f"{with_builtins(text)}\nRETURNING *")
     except duckdb.ParserException:  # a comment stands after the semicolon
         end = max(token.start for token in statement.tokens if token.text == ";")
         text = statement.text.encode()[:end].decode()

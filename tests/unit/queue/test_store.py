@@ -27,7 +27,7 @@ def store(tmp_path: Path) -> Store:
 
 def write(store: Store, *batches: Any, header: Header = HEADER) -> SegmentFile:
     named = ((batch, Ingest("p", number)) for number, batch in enumerate(batches))
-    return store.write_sealed(header, SCHEMA, named)
+    return store.write_sealed(header, header.schema(numbers().schema, [(1, "i")]), named)
 
 
 def files_in(directory: Path) -> list[str]:
