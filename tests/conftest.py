@@ -24,8 +24,8 @@ from tests.server_process import ServerProcess
 
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No SWANLAKE_ variable of the shell reaches a test."""
-    for name in [name for name in os.environ if name.startswith("SWANLAKE_")]:
+    """No setting of the shell reaches a test."""
+    for name in [name for name in os.environ if name.startswith(("SWANLAKE_", "DUCKLING_QUEUE_"))]:
         monkeypatch.delenv(name)
 
 

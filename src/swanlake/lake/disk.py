@@ -17,6 +17,7 @@ def sync(path: str | Path) -> None:
 
 def make_directories(directory: str) -> set[str]:
     """Makes a directory; returns those whose content changes when a file comes into it."""
+    directory = os.path.abspath(directory)
     changed = {directory}
     above = directory
     while not os.path.isdir(above):

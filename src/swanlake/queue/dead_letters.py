@@ -1,8 +1,8 @@
 """Segments that can never reach their table, kept with the reason until somebody decides.
 
-A letter is the segment as it was, ``<id>.arrows``, and what is known of it, ``<id>.json``. Bytes of
-a segment that are not what was written are kept as ``<id>.damaged``: there is nothing to replay in
-them.
+A letter is the segment as it was, ``<id>.arrows``. Bytes of a segment that are not what was written
+are kept as ``<id>.damaged``: there is nothing to replay in them. What is known of either stands
+beside it, in a file of its name with ``.json`` behind.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pyarrow as pa
 from swanlake.errors import NotFound
 from swanlake.lake import files
 from swanlake.queue.names import QueueTable
-from swanlake.queue.segment import Damage, Segment
+from swanlake.queue.segment import Damage, Header, Segment
 from swanlake.queue.store import SUFFIX, SegmentFile
 
 _ABOUT = ".json"
@@ -62,13 +62,23 @@ class DeadLetters:
         self, segment: SegmentFile, damages: tuple[Damage, ...], recovered: int
     ) -> None:
         """Keeps what of a segment could not be read; the rest of it is in the lake."""
-        content = segment.path.read_bytes()
+        self._put_parts(segment.header, segment.path.read_bytes(), damages, recovered)
+
+    def put_rest(self, letter: DeadLetter, content: Segment) -> None:
+        """Keeps what of a letter could not be read, when the rest of it is replayed."""
+        if content.damages:
+            damages = tuple(content.damages)
+            self._put_parts(content.header, files.read(letter.path), damages, content.rows)
+
+    def _put_parts(
+        self, header: Header, content: bytes, damages: tuple[Damage, ...], recovered: int
+    ) -> None:
         parts = b"".join(content[damage.start : damage.end] for damage in damages)
-        path = f"{self._folder(segment.table)}/{segment.id}{_DAMAGED}"
+        path = f"{self._folder(header.table)}/{header.id}{_DAMAGED}"
         files.write(path, parts)
         where = "; ".join(f"bytes {d.start} to {d.end}: {d.reason}" for d in damages)
         reason = f"part of the segment is damaged ({where}); {recovered} rows of it were recovered"
-        self._describe(str(segment.id), segment.table, 0, len(parts), reason, path)
+        self._describe(str(header.id), header.table, 0, len(parts), reason, path)
 
     def put_unreadable(self, file: Path, reason: str) -> None:
         """Keeps a file that is no segment any more."""
@@ -132,4 +142,4 @@ class DeadLetters:
 
 
 def _about(path: str) -> str:
-    return path.rpartition(".")[0] + _ABOUT
+    return path + _ABOUT

@@ -31,7 +31,7 @@ from swanlake.queue import producers
 from swanlake.queue.dead_letters import DeadLetters
 from swanlake.queue.names import Ingest, QueueTable
 from swanlake.queue.producers import Ranges, read_notes
-from swanlake.queue.segment import Damage
+from swanlake.queue.segment import Damage, SegmentDamaged
 from swanlake.queue.store import SegmentFile
 from swanlake.queue.work import Runner, UnitResult, plan_units
 
@@ -46,6 +46,7 @@ _HOPELESS = (
     NotFound,
     InvalidRequest,
     Unsupported,
+    SegmentDamaged,
     duckdb.ConversionException,
     duckdb.ConstraintException,
     duckdb.InvalidInputException,
@@ -191,7 +192,10 @@ class Flusher:
     def _bury(self, segment: SegmentFile, error: Exception) -> FlushReport:
         text = error.message if isinstance(error, SwanLakeError) else str(error)
         reason = " ".join(text.split())
-        self._dead_letters.put(segment, reason)
+        if isinstance(error, SegmentDamaged):
+            self._dead_letters.put_unreadable(segment.path, reason)
+        else:
+            self._dead_letters.put(segment, reason)
         log.error("segment %s of %s is a dead letter: %s", segment.id, segment.table, reason)
         return FlushReport(segment.table, dead_letters=1)
 

@@ -22,7 +22,9 @@ def replayed(letter: DeadLetter, letters: DeadLetters, target: Target, store: St
     columns = zip(_column_ids(content, target), content.schema.names, strict=True)
     schema = header.schema(content.schema, columns)
     named = [batch.ingest for batch in content.batches]
-    return store.write_sealed(header, schema, zip(content.record_batches(), named, strict=True))
+    segment = store.write_sealed(header, schema, zip(content.record_batches(), named, strict=True))
+    letters.put_rest(letter, content)
+    return segment
 
 
 def _column_ids(content: Segment, target: Target) -> list[int]:
@@ -32,4 +34,11 @@ def _column_ids(content: Segment, target: Target) -> list[int]:
     ):
         return column_ids(content.schema)
     by_name = {folded(column.name): column.id for column in target.layout.columns}
-    return [by_name.get(folded(name), 0) for name in content.schema.names]
+    unknown = [name for name in content.schema.names if folded(name) not in by_name]
+    if unknown:
+        raise InvalidRequest(
+            f"The table {target.table.full_name} has no column {unknown[0]}, and the dead letter "
+            f"{content.header.id} has values for it. Add the column to replay it.",
+            identifier="NOT_REPLAYABLE",
+        )
+    return [by_name[folded(name)] for name in content.schema.names]

@@ -21,7 +21,13 @@ from uuid import UUID
 import duckdb
 import pyarrow as pa
 
-from swanlake.errors import CatalogUnreachable, QueueUnavailable, StartupError, SwanLakeError
+from swanlake.errors import (
+    CatalogUnreachable,
+    QueryError,
+    QueueUnavailable,
+    StartupError,
+    SwanLakeError,
+)
 from swanlake.lake.gate import CommitGate
 from swanlake.lake.ids import uuid7
 from swanlake.lake.lake import Lake
@@ -253,8 +259,16 @@ class DucklingQueue:
             segments = [one for one in self._segments.values() if one.table == table]
         opened: list[Segment] = []
         for segment in sorted(segments, key=lambda one: one.id):
-            with suppress(FileNotFoundError):
+            try:
                 opened.append(segment.open())
+            except FileNotFoundError:
+                continue
+            except SegmentDamaged as damaged:
+                raise QueryError(
+                    f"The segment {segment.id} of {table.full_name} cannot be read: {damaged}. "
+                    "Its flush puts it among the dead letters.",
+                    identifier="QUEUE_DAMAGED",
+                ) from damaged
         return opened
 
     def status(self) -> list[TableStatus]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -32,6 +33,8 @@ _CRC = "crc32c"
 _FORMAT = 1
 _NO_CRC = b"00000000"
 _ALIGNMENT = 8
+#: How much of a damaged file is looked at in one go.
+_PART = 1 << 20
 #: What Arrow calls a message that is a schema.
 _SCHEMA = 1
 #: The header of a message is a few hundred bytes; what claims more is no header.
@@ -246,19 +249,15 @@ class Segment:
         """Where, from a position on, an undamaged batch or the end begins; else the file's end."""
         content = self._bytes
         size = len(content)
-        # Batches begin at multiples of the alignment from where the first one did.
-        position -= (position - self._start) % _ALIGNMENT
-        while position < size:
-            if content[position:] == END:
-                return position
-            if content[position : position + 4] == _CONTINUATION:
-                try:
-                    self._batch(position)
-                except SegmentDamaged:
-                    pass
-                else:
+        while (position := _find(content, _CONTINUATION, position)) < size:
+            # Batches begin at multiples of the alignment from where the first one did.
+            if (position - self._start) % _ALIGNMENT == 0:
+                if content[position:] == END:
                     return position
-            position += _ALIGNMENT
+                with suppress(SegmentDamaged):
+                    self._batch(position)
+                    return position
+            position += 1
         return size
 
 
@@ -269,6 +268,17 @@ def open_segment(path: str, size: int, skip: frozenset[Ingest] = frozenset()) ->
     """
     with pa.memory_map(path) as source:
         return Segment(source.read_buffer(size), skip)
+
+
+def _find(content: memoryview, mark: bytes, start: int) -> int:
+    """Where a mark next stands; the end if nowhere."""
+    while start < len(content):
+        part = bytes(content[start : start + _PART + len(mark) - 1])
+        found = part.find(mark)
+        if found >= 0:
+            return start + found
+        start += _PART
+    return len(content)
 
 
 def _signed(message: bytearray) -> bytearray:

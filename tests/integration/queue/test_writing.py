@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from swanlake.lake.lake import Lake
+from swanlake.lake.types import ColumnSpec
 from swanlake.protocol import messages
 from tests.flight import FlightSql
 from tests.integration.queue.asking import (
@@ -109,7 +112,7 @@ def test_rows_of_the_lake_can_be_queued(cursor: Any, swans: str) -> None:
     assert written(cursor, f"INSERT INTO duckling_queue.{swans} TABLE {swans}") == 2
 
 
-def test_temporary_tables_and_files_can_be_queued(cursor: Any, swans: str, tmp_path: Any) -> None:
+def test_temporary_tables_and_files_can_be_queued(cursor: Any, swans: str, tmp_path: Path) -> None:
     cursor.execute("CREATE TEMP TABLE mine AS SELECT 1 AS i")
     cursor.execute(f"COPY (SELECT 2 AS i) TO {quoted(str(tmp_path / 'swans.parquet'))}")
     assert written(cursor, f"INSERT INTO duckling_queue.{swans} (i) FROM mine") == 1
@@ -268,14 +271,12 @@ def test_outside_the_lake_the_target_is_the_default_catalog(cursor: Any, swans: 
     assert count(cursor, f"swanlake.main.{swans}") == 1
 
 
-def test_the_target_catalog_can_be_set(start_server: Start) -> None:
-    server = start_server(DUCKLING_QUEUE_TARGET_CATALOG="sales")
-    with cursor_on(server) as cursor:
-        cursor.execute("CALL swanlake_create_catalog('sales')")
-        cursor.execute("CREATE TABLE sales.main.orders (i INTEGER)")
-    assert server.stop() == 0
-    server.start()
-    with cursor_on(server) as cursor:  # which has not met the catalog yet
+def test_the_target_catalog_can_be_set(start_server: Start, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    with Lake.open(home / "catalogs", home / "data") as lake:
+        lake.create_catalog("sales").create_table("main", "orders", [ColumnSpec("i", "INTEGER")])
+    server = start_server(home=home, DUCKLING_QUEUE_TARGET_CATALOG="sales")
+    with cursor_on(server) as cursor:  # of a server that has not met the catalog yet
         cursor.execute("USE memory")
         assert written(cursor, "INSERT INTO duckling_queue.orders VALUES (1)") == 1
         assert rows(cursor, "FROM duckling_queue.orders") == [(1,)]

@@ -100,7 +100,7 @@ def test_a_file_that_is_removed_while_another_wants_it_is_made_anew(
 def lose_connections(url: str) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "
             "WHERE datname = current_database() AND pid <> pg_backend_pid()"
         )
 

@@ -173,16 +173,17 @@ def test_other_things_in_the_root_are_left_alone(servers: list[Server], tmp_path
 def test_a_server_that_is_just_starting_is_not_found(
     servers: list[Server], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found: list[Path] = []
+    before_its_lock: list[set[Path]] = []
 
     def locked(path: Path) -> int | None:
         monkeypatch.setattr(ownership, "lock_file", lock_file)
-        found.extend(servers[0].finds())
+        found = (tmp_path / "queue").iterdir()
+        before_its_lock.append({one for one in found if not one.name.startswith(".")})
         return lock_file(path)
 
     monkeypatch.setattr(ownership, "lock_file", locked)
     new = Server(tmp_path)
-    assert found == []
+    assert before_its_lock == [{server.directory for server in servers}]
     assert new.directory.is_dir()
     assert servers[0].finds() == []
     new.die()

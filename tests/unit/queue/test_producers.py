@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from uuid import UUID
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from swanlake.errors import QueryCancelled
@@ -80,6 +80,7 @@ def test_notes_in_the_ledger_give_back_what_was_taken(batches: dict[str, set[int
         assert {number for number in range(70) if number in found} == sequences
 
 
+@example("a:1", "a", 5, 1)
 @given(NAMES, NAMES, st.integers(0, 20), st.integers(0, 20))
 def test_no_note_looks_like_that_of_another_producer_or_table(
     one: str, other: str, table: int, other_table: int
