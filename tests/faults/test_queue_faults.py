@@ -47,6 +47,9 @@ PATIENT = {
     "DUCKLING_QUEUE_ROTATE_INTERVAL_SECONDS": "3600",
 }
 
+#: Many starts of servers, and other tests may keep the machine busy.
+pytestmark = pytest.mark.timeout(300)
+
 MakeLab = Callable[..., Lab]
 
 
@@ -484,7 +487,7 @@ def test_dead_letters_that_cannot_be_written_do_not_hold_back_other_segments(
             lab.sql("CALL duckling_queue_flush()")
         return len(lab.found()) == 5
 
-    eventually(all_are_there)
+    eventually(all_are_there, 10)
     letters.unlink()
     eventually(lambda: len(lab.letters()) == 1)
     lab.assert_true()

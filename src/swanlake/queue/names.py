@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 from uuid import UUID
@@ -15,11 +15,14 @@ QUEUE = "duckling_queue"
 
 @dataclass(frozen=True, order=True)
 class QueueTable:
-    """A table of the lake as the queue knows it: by name, and by ids that no other table gets."""
+    """A table of the lake as the queue knows it: by ids that no other table gets.
 
-    catalog: str
-    schema: str
-    name: str
+    Its names are those it had; two are the same table whatever they are called.
+    """
+
+    catalog: str = field(compare=False)
+    schema: str = field(compare=False)
+    name: str = field(compare=False)
     catalog_id: UUID
     table_id: int
 

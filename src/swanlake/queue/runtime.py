@@ -23,6 +23,8 @@ import pyarrow as pa
 
 from swanlake.errors import (
     CatalogUnreachable,
+    InvalidRequest,
+    NotFound,
     QueryError,
     QueueUnavailable,
     StartupError,
@@ -320,7 +322,7 @@ class DucklingQueue:
                 f"queue: {error}",
                 identifier="FLUSH_FAILED",
             )
-        return [wish.reports[table] for table in sorted(wish.reports)]
+        return sorted(wish.reports.values(), key=lambda report: report.table.full_name)
 
     def pause(self) -> None:
         """No flush begins any more, also after a restart, until the queue is resumed."""
@@ -343,18 +345,28 @@ class DucklingQueue:
 
     def replay(self, segment_id: str | None = None) -> list[DeadLetter]:
         """Brings dead letters back into the queue: one, or all that can be."""
-        letters = (
-            [letter for letter in self._dead_letters.all() if letter.replayable]
-            if segment_id is None
-            else [self._dead_letters.named(segment_id)]
-        )
         self.targets.forget()
-        for letter in letters:
-            target = self.targets.find(letter.catalog, letter.schema, letter.table)
-            # Its id is what it was: if it is in the lake by now, the ledger knows.
-            self._on_sealed(replayed(letter, self._dead_letters, target, self._store))
-            self._dead_letters.remove(letter)
-        return letters
+        if segment_id is not None:
+            letter = self._dead_letters.named(segment_id)
+            self._replay(letter)
+            return [letter]
+        brought: list[DeadLetter] = []
+        for letter in self._dead_letters.all():
+            try:
+                self._replay(letter)
+                brought.append(letter)
+            except (InvalidRequest, NotFound) as refused:
+                log.warning("the dead letter %s stays: %s", letter.segment_id, refused)
+        return brought
+
+    def _replay(self, letter: DeadLetter) -> None:
+        with self._lock:
+            if UUID(letter.segment_id) in self._segments:
+                return  # on its way already
+        target = self.targets.find(letter.catalog, letter.schema, letter.table)
+        # Its id is what it was: if it is in the lake by now, the ledger knows.
+        self._on_sealed(replayed(letter, self._dead_letters, target, self._store))
+        self._dead_letters.remove(letter)
 
     def stop(self, grace: float) -> None:
         """Begins no more flushes, waits for those that run, and lets go of the directory."""

@@ -51,7 +51,7 @@ def table_status(coordinator: Coordinator, now: float) -> list[TableStatus]:
             state.failures,
             state.last_error,
         )
-        for table, state in sorted(coordinator.tables.items())
+        for table, state in _by_name(coordinator)
         if state.segments
     ]
 
@@ -70,7 +70,7 @@ def segment_status(
             _age(one.oldest_at, now),
             str(files[one.id].path),
         )
-        for table, state in sorted(coordinator.tables.items())
+        for table, state in _by_name(coordinator)
         for one in state.segments
     ]
 
@@ -93,3 +93,7 @@ def _segment_state(state: TableState, id: UUID) -> str:
 
 def _age(since: float, now: float) -> float:
     return max(0.0, round(now - since, 3))
+
+
+def _by_name(coordinator: Coordinator) -> list[tuple[QueueTable, TableState]]:
+    return sorted(coordinator.tables.items(), key=lambda item: item[0].full_name)

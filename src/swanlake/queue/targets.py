@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from swanlake.errors import AlreadyExists
+from swanlake.errors import AlreadyExists, SwanLakeError
 from swanlake.lake.lake import Lake
 from swanlake.lake.layout import Table, folded
 from swanlake.lake.types import ColumnSpec
@@ -40,20 +40,33 @@ class Targets:
         self._clock = clock
         self._lock = threading.Lock()
         self._known: dict[Name, tuple[float, Target]] = {}
+        #: Counts how often all was forgotten: an answer from before that is old.
+        self._generation = 0
 
     def find(self, catalog: str, schema: str, name: str) -> Target:
         """The table of that name; raises NotFound."""
         key = (folded(catalog), folded(schema), folded(name))
-        with self._lock:
-            read_at, target = self._known.get(key, (float("-inf"), None))
-        if target is not None and self._clock() - read_at < _REMEMBERED_SECONDS:
-            return target
         now = self._clock()
-        found = self._lake.catalog(catalog)
-        layout = found.table(schema, name)
+        with self._lock:
+            generation = self._generation
+            read_at, target = self._known.get(key, (float("-inf"), None))
+            if target is not None:
+                if now - read_at < _REMEMBERED_SECONDS:
+                    return target
+                # One asks; who comes meanwhile takes what was known for a moment longer.
+                self._known[key] = (now, target)
+        try:
+            found = self._lake.catalog(catalog)
+            layout = found.table(schema, name)
+        except SwanLakeError:
+            with self._lock:
+                self._known.pop(key, None)
+            raise
         table = QueueTable(found.name, layout.schema, layout.name, found.info.id, layout.id)
         target = Target(table, layout)
         with self._lock:
+            if generation != self._generation:
+                return target  # as of before something changed: not to be remembered
             if len(self._known) >= _MOST_REMEMBERED:
                 self._known.clear()
             self._known[key] = (now, target)
@@ -67,4 +80,5 @@ class Targets:
     def forget(self) -> None:
         """Tables may have changed: the next to ask gets them as they are."""
         with self._lock:
+            self._generation += 1
             self._known.clear()

@@ -386,7 +386,7 @@ class SwanLakeService(flight.FlightServerBase):
             session.key,
             query_id=call.query_id,
             timeout=next(limit for limit in limits if limit is not None),
-            ingest=call.ingest(session.options),
+            ingest=lambda: call.ingest(session.options),
         )
         with self._registry.tracking(run), run.call(call.is_cancelled):
             yield session, run

@@ -10,7 +10,6 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from swanlake.errors import InvalidRequest
 from swanlake.sessions import binding
 from swanlake.sessions.direct import BOUND
 from swanlake.sessions.execution import Execution, Outcome
@@ -73,7 +72,7 @@ class BoundRuns:
             if sql is not None:
                 with self._on.given(pa.RecordBatchReader.from_batches(schema, batches)):
                     statement = self._on.parse(sql)[0]
-                    if not self._is_better_alone(first, last, statement):
+                    if not self._is_better_alone(first, statement):
                         return self._on.run_one(run, statement)
                 return self._run_row(run, last, first[0], 0)
             affected = 0
@@ -82,37 +81,36 @@ class BoundRuns:
                     affected += self._run_row(run, last, batch, row).affected or 0
             return Outcome(affected=affected)
 
-    def _is_better_alone(self, first: list[Any], last: Statement, bulk: Statement) -> bool:
+    def _is_better_alone(self, first: list[Any], bulk: Statement) -> bool:
         """True for one row of plain values: to show it to DuckDB as a table costs more."""
         if len(first) != 1 or first[0].num_rows != 1 or binding.plain_values(first[0], 0) is None:
             return False
-        if self._on.queue.shadow_of(last) is None:
-            return not self._on.queue.is_insert(last.text)
-        return not self._on.queue.takes_directly(bulk, self._on.bound)
+        queue = self._on.queue
+        return not queue.is_insert(bulk.text) or not queue.takes_directly(
+            self._on.translated(bulk), self._on.bound
+        )
 
     @contextmanager
     def _as_one(self, run: Run, statements: list[Statement], *, row_by_row: bool) -> Iterator[None]:
         """All rows of the last statement in one transaction, or at once into the queue."""
-        shadow = self._on.queue.shadow_of(statements[-1])
-        if shadow is None and not self._on.queue.is_insert(statements[-1].text):
-            with self._on.atomic(run, statements):
+        on = self._on
+        if not on.queue.is_insert(statements[-1].text):
+            with on.atomic(run, statements):
                 yield
             return
         if not row_by_row:
             yield
             return
-        if shadow is None:
-            raise InvalidRequest(
-                "The table does not exist, and cannot be made from this INSERT: give its rows as "
-                "VALUES of parameters alone, or create it first."
-            )
-        self._on.to_queue = []
+        on.to_queue = []
         try:
             yield
-            rows = self._on.to_queue
+            rows = on.to_queue
         finally:
-            self._on.to_queue = None
-        self._on.queue.keep(shadow, iter(rows), run.ingest(shadow.shown_name), run.check)
+            on.to_queue = None
+        if rows:
+            shadow = rows[0][0]
+            ingest = run.ingest(shadow.shown_name)
+            on.queue.keep(shadow, (batch for _, batch in rows), ingest, run.check)
 
     def _run_row(self, run: Run, statement: Statement, batch: Any, row: int) -> Outcome:
         values = binding.plain_values(batch, row)

@@ -15,24 +15,24 @@ from swanlake.sql.statement import Kind, Statement, parse
 
 
 def describe(
-    connection: duckdb.DuckDBPyConnection, prepared: PreparedStatement, target: Any = None
+    connection: duckdb.DuckDBPyConnection,
+    prepared: PreparedStatement,
+    statement: Statement,
+    target: Any = None,
 ) -> None:
-    """Fills in the schemas of a prepared statement; ``target`` is that of its target, if known.
+    """Fills in the schemas of a prepared statement, from the form of it that DuckDB knows.
 
-    A text of several statements may create what its last one reads, so only a single statement is
-    looked into. What is a mistake today is reported today: an unknown table fails here.
+    ``target`` is the schema of what it inserts into, where that is known. What is a mistake today
+    is reported today: an unknown table fails here.
     """
-    prepared.dataset_schema = prepared.parameter_schema = EMPTY_SCHEMA
-    if len(prepared.statements) > 1:
-        return
-    statement = prepared.last
     procedure = find_procedure(statement)
     if procedure is not None:
         prepared.dataset_schema = procedure.schema
     elif statement.kind is Kind.QUERY:
         prepared.dataset_schema = dataset_schema(connection, statement)
     if statement.parameters:
-        prepared.parameter_schema = _parameter_schema(connection, prepared, target)
+        schema = _parameter_schema(connection, statement, prepared.dataset_schema, target)
+        prepared.parameter_schema = schema
 
 
 def dataset_schema(connection: duckdb.DuckDBPyConnection, statement: Statement) -> Any:
@@ -67,13 +67,12 @@ def arrow_types(connection: duckdb.DuckDBPyConnection, sql_types: list[str]) -> 
 
 
 def _parameter_schema(
-    connection: duckdb.DuckDBPyConnection, prepared: PreparedStatement, target: Any
+    connection: duckdb.DuckDBPyConnection, statement: Statement, result: Any, target: Any
 ) -> Any:
     """The parameters with the types of the columns they are for; text for those that say nothing.
 
     DuckDB turns text into whatever a parameter has to be, as far as the text allows.
     """
-    statement = prepared.last
     hints = parameter_hints(statement)
     types: dict[str, Any] = {}
     if hints.by_place and statement.target:
@@ -84,7 +83,7 @@ def _parameter_schema(
         types = {name: inserted[i][1] for name, i in hints.by_place.items() if i < len(inserted)}
     if hints.by_name:
         wanted = {_plain(column) for column in hints.by_name.values()}
-        found = _column_types(connection, prepared, wanted)
+        found = _column_types(connection, statement, result, wanted)
         types |= {
             name: found[_plain(column)]
             for name, column in hints.by_name.items()
@@ -105,13 +104,12 @@ def _known_types(target: Any, listed: list[str] | None) -> list[tuple[str, Any]]
 
 
 def _column_types(
-    connection: duckdb.DuckDBPyConnection, prepared: PreparedStatement, wanted: set[str]
+    connection: duckdb.DuckDBPyConnection, statement: Statement, result: Any, wanted: set[str]
 ) -> dict[str, Any]:
     """The types of columns by their names: from the result, else from the tables that are read."""
-    found = {field.name.lower(): field.type for field in prepared.dataset_schema}
+    found = {field.name.lower(): field.type for field in result}
     if wanted <= found.keys():
         return found
-    statement = prepared.last
     try:
         tables = {statement.target} if statement.target else _tables(connection, statement)
         for table in sorted(tables):

@@ -16,6 +16,7 @@ from swanlake.engine.errors import ENGINE_ERRORS, translate
 from swanlake.engine.host import EngineHost, Lease
 from swanlake.errors import (
     InvalidRequest,
+    NotFound,
     QueryCancelled,
     SessionLost,
     SwanLakeError,
@@ -86,7 +87,7 @@ class Execution:
         #: Rows of a client that the running statement can read, and rows to be queued as one.
         self.bound: Any = None
         self._exposed = False
-        self.to_queue: list[Any] | None = None
+        self.to_queue: list[tuple[Shadow, Any]] | None = None
         self._location: tuple[str, str] | None = None
 
     @property
@@ -101,12 +102,19 @@ class Execution:
     def parse(self, sql: str) -> list[Statement]:
         try:
             statements = parse(self.connection, pragma_as_call(sql))
-            if not statements:
-                raise InvalidRequest("The statement is empty.", identifier="EMPTY_STATEMENT")
-            return [
-                self.queue.translate(self.connection, statement, self._where)
-                for statement in statements
-            ]
+        except ENGINE_ERRORS as error:
+            self._fail(error)
+        if not statements:
+            raise InvalidRequest("The statement is empty.", identifier="EMPTY_STATEMENT")
+        return statements
+
+    def translated(self, statement: Statement) -> Statement:
+        """The statement as DuckDB takes it, with something in place of the queue's tables.
+
+        It is asked for when the statement is run: what it names may come with the one before it.
+        """
+        try:
+            return self.queue.translate(self.connection, statement, self._where)
         except STATEMENT_ERRORS as error:
             self._fail(error)
 
@@ -129,6 +137,7 @@ class Execution:
         procedure = find_procedure(statement)
         if procedure is not None:
             return self._run_procedure(run, procedure, statement, parameters)
+        statement = self.translated(statement)
         shadow = self.queue.shadow_of(statement)
         if shadow is not None:
             return self._run_enqueue(run, statement, parameters, shadow)
@@ -227,10 +236,18 @@ class Execution:
     def describe(
         self, connection: duckdb.DuckDBPyConnection, prepared: PreparedStatement, run: Run
     ) -> None:
-        with self.queue.buffered_rows(connection, prepared.last, run.check, describe=True):
-            shadow = self.queue.shadow_of(prepared.last)
+        if len(prepared.statements) > 1:
+            return  # it may make what its last statement reads
+        try:
+            last = self.translated(prepared.last)
+        except NotFound:
+            if self.queue.is_insert(prepared.last.text) and self.queue.makes_tables():
+                return
+            raise
+        with self.queue.buffered_rows(connection, last, run.check, describe=True):
+            shadow = self.queue.shadow_of(last)
             target = shadow.schema if shadow else None
-            self._with_catalogs(prepared.last, lambda: describe(connection, prepared, target))
+            self._with_catalogs(last, lambda: describe(connection, prepared, last, target))
 
     # ---- the queue -----------------------------------------------------------------------------
 
@@ -246,7 +263,7 @@ class Execution:
                 rows = self.queue.rows_of(connection, statement, parameters, shadow, self.bound)
                 if self.to_queue is not None:
                     batches = list(rows)
-                    self.to_queue += batches
+                    self.to_queue += [(shadow, batch) for batch in batches]
                     return Outcome(affected=sum(batch.num_rows for batch in batches))
                 ingest = run.ingest(shadow.shown_name)
                 return Outcome(affected=self.queue.keep(shadow, rows, ingest, run.check))

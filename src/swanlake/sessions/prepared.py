@@ -11,6 +11,8 @@ from swanlake.errors import InvalidRequest
 from swanlake.sessions.ids import new_handle
 from swanlake.sql.statement import Kind, Statement
 
+EMPTY_SCHEMA = pa.schema([])
+
 
 @dataclass
 class PreparedStatement:
@@ -19,8 +21,8 @@ class PreparedStatement:
     sql: str
     statements: list[Statement]
     handle: bytes = field(default_factory=new_handle)
-    dataset_schema: Any = None
-    parameter_schema: Any = None
+    dataset_schema: Any = EMPTY_SCHEMA
+    parameter_schema: Any = EMPTY_SCHEMA
     bound: list[Any] | None = None
 
     def __post_init__(self) -> None:
@@ -34,6 +36,3 @@ class PreparedStatement:
     @property
     def is_update(self) -> bool:
         return self.last.kind is not Kind.QUERY
-
-
-EMPTY_SCHEMA = pa.schema([])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import datetime
 
@@ -73,7 +74,7 @@ _STATE = pa.schema([("state", pa.string())])
 
 
 def _flush(scope: Scope, table: str | None) -> Rows:
-    reports = scope.queue.flush(lambda one: _is_meant(one, table), scope.check)
+    reports = scope.queue.flush(_called(table), scope.check)
     return [
         {
             **_name(report.table),
@@ -105,6 +106,7 @@ def _status(scope: Scope) -> Rows:
 
 
 def _segments(scope: Scope, table: str | None) -> Rows:
+    is_called_so = _called(table)
     return [
         {
             **_name(one.table),
@@ -116,7 +118,7 @@ def _segments(scope: Scope, table: str | None) -> Rows:
             "path": one.path,
         }
         for one in scope.queue.segments()
-        if _is_meant(one.table, table)
+        if is_called_so(one.table)
     ]
 
 
@@ -153,18 +155,19 @@ def _letter(letter: DeadLetter) -> dict[str, object]:
     return row | {"at": datetime.fromisoformat(letter.at)}
 
 
-def _is_meant(table: QueueTable, name: str | None) -> bool:
-    """True for the table that is called so: ``t``, ``schema.t`` or ``catalog.schema.t``."""
+def _called(name: str | None) -> Callable[[QueueTable], bool]:
+    """Tells which tables are called so: ``t``, ``schema.t`` or ``catalog.schema.t``."""
     if name is None:
-        return True
-    parts = _parts(name)
-    return [folded(table.catalog), folded(table.schema), folded(table.name)][-len(parts) :] == parts
-
-
-def _parts(name: str) -> list[str]:
+        return lambda table: True
     if not _NAME.fullmatch(name):
         raise InvalidRequest(f"{name!r} is not the name of a table: write catalog.schema.table.")
-    return [folded(unquoted(part)) for part in _PART.findall(name)]
+    parts = [folded(unquoted(part)) for part in _PART.findall(name)]
+
+    def is_called_so(table: QueueTable) -> bool:
+        full = [folded(part) for part in (table.catalog, table.schema, table.name)]
+        return full[-len(parts) :] == parts
+
+    return is_called_so
 
 
 QUEUE_PROCEDURES = (

@@ -135,8 +135,6 @@ class SessionQueue:
             head = insert_head(statement.text)
             if head is not None and _is_queue(head.target):
                 return self._translate_insert(connection, statement, head, where)
-            if head is not None and head.target[-1] in self._shadows:
-                return statement
         if _NEW_TABLE.match(statement.text):
             return self._translate_create(connection, statement, where)
         self._refuse_changes(statement)
@@ -160,7 +158,11 @@ class SessionQueue:
             if not self._queue.settings.auto_create_tables:
                 raise
             if statement.parameters:
-                return statement  # its columns are known when its rows are
+                raise NotFound(
+                    f"The table {'.'.join(name)} does not exist, and cannot be made from this "
+                    "INSERT: give its rows as VALUES of parameters alone, or create it first.",
+                    identifier="TABLE_NOT_FOUND",
+                ) from None
             source = _INTO.sub("", start) + text[head.body :].decode()
             self._create(connection, name, head, self._replace_reads(connection, source, where))
             target = self._queue.targets.find(*name)
@@ -257,11 +259,15 @@ class SessionQueue:
         return self._shadows.get(head.target[-1]) if head is not None else None
 
     def is_insert(self, text: str) -> bool:
-        """True for an INSERT into the queue, translated or not."""
+        """True for an INSERT into the queue."""
         if not _MENTIONED.search(text):
             return False
         head = insert_head(text)
-        return head is not None and (_is_queue(head.target) or head.target[-1] in self._shadows)
+        return head is not None and _is_queue(head.target)
+
+    def makes_tables(self) -> bool:
+        """True if an INSERT may name a table that is made when its rows come."""
+        return self._queue.settings.auto_create_tables
 
     def takes_directly(self, statement: Statement, bound: Any) -> bool:
         """True if the rows of a client can go into the queue as they are."""

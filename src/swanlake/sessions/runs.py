@@ -34,7 +34,7 @@ class Run:
         *,
         query_id: str | None = None,
         timeout: float | None = None,
-        ingest: Ingest | None = None,
+        ingest: Callable[[], Ingest | None] = lambda: None,
     ) -> None:
         self.handle = new_handle()
         self.session = session
@@ -51,15 +51,16 @@ class Run:
 
     def ingest(self, table: str) -> Ingest | None:
         """What the producer calls the rows for a table; they can be named once in a statement."""
-        if self._ingest is not None:
+        ingest = self._ingest()
+        if ingest is not None:
             if table in self._ingested:
                 raise InvalidRequest(
                     f"The text inserts into {table} twice, and both would be batch "
-                    f"{self._ingest.sequence} of {self._ingest.producer}: send them one by one.",
+                    f"{ingest.sequence} of {ingest.producer}: send them one by one.",
                     identifier="INGEST_AMBIGUOUS",
                 )
             self._ingested.add(table)
-        return self._ingest
+        return ingest
 
     @contextmanager
     def call(self, client_is_gone: Callable[[], bool] | None) -> Iterator[None]:

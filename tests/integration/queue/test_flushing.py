@@ -81,8 +81,6 @@ def test_a_flush_of_one_table_leaves_the_others(cursor: Any, swans: str) -> None
         assert (report["table_name"], report["rows"]) == (swans, 1)
     assert count(cursor, f"duckling_queue.{swans}_2") == 4
     assert flush(cursor, f"nowhere.{swans}") == []
-    with refused("INVALID_REQUEST", "catalog.schema.table"):
-        flush(cursor, "a.b.c.d")
     assert [report["rows"] for report in flush(cursor, f"{swans}_2")] == [4]
 
 
@@ -114,6 +112,14 @@ def test_status_and_segments(cursor: Any, swans: str) -> None:
     flush(cursor, swans)
     assert not Path(segment["path"]).exists()
     assert rows(cursor, f"CALL duckling_queue_segments('{swans}')") == []
+
+
+@pytest.mark.parametrize("name_", ["a.b.c.d", "a..b", ".", 'a."b'])
+def test_what_is_no_name_of_a_table_is_refused(cursor: Any, name_: str) -> None:
+    with refused("INVALID_REQUEST", "catalog.schema.table"):
+        flush(cursor, name_)
+    with refused("INVALID_REQUEST", "catalog.schema.table"):
+        cursor.execute(f"CALL duckling_queue_segments('{name_}')")
 
 
 def test_unknown_requests_are_named(cursor: Any) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import adbc_driver_manager
+import pyarrow.flight as flight
 import pytest
 
+from tests.flight import FlightSql
 from tests.integration.queue.asking import (
     Connect,
     count,
@@ -109,6 +111,15 @@ def test_names_of_the_queues_own_are_no_trouble(cursor: Any) -> None:
     for text in ("duckling_queue", "__duckling_queue_shadow_0", "__duckling_queue_rows_99"):
         assert rows(cursor, f"SELECT '{text}' AS t") == [(text,)]
         assert rows(cursor, "SELECT ? AS t", (text,)) == [(text,)]
+
+
+def test_an_insert_that_is_stopped_keeps_nothing(
+    flight_sql: Callable[..., FlightSql], cursor: Any, swans: str
+) -> None:
+    endless = f"INSERT INTO duckling_queue.{swans} (i) SELECT range % 7 FROM range(100000000000)"
+    with pytest.raises(flight.FlightTimedOutError, match="QUERY_TIMEOUT"):
+        flight_sql().execute(endless, x_swanlake_query_timeout_seconds="0.5")
+    assert rows(cursor, f"FROM duckling_queue.{swans}") == [(1, "kept")]
 
 
 # ---- transactions --------------------------------------------------------------------------------
