@@ -55,9 +55,11 @@ FLUSH_STEPS = (
 )
 #: Where a large upload becomes a segment.
 BULK_STEPS = ("bulk: half written", "bulk: synced", "bulk: renamed")
-#: Where a server takes over what another one left; the first three at its start.
+#: Where a server takes over what another one left.
 ADOPT_STEPS = ("adopt: before the rename", "adopt: renamed", "adopt: all renamed")
+#: Where a segment that no table takes is put aside.
 LETTER_STEPS = ("letter: before a file", "letter: file written")
+#: Where it comes back.
 REPLAY_STEPS = ("replay: segment written", "replay: letter half removed")
 #: Inside the commit; with SQLite another process does it.
 COMMIT_STEPS = ("commit: locked", "commit: planned", "commit: written", "commit: committed")

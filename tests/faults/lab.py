@@ -235,6 +235,7 @@ class Load:
         self._stop.set()
         for thread in self._threads:
             thread.join(DEATH_SECONDS)
+        assert not any(thread.is_alive() for thread in self._threads), "a client hangs"
 
     def _write(self, way: Way) -> None:
         try:
@@ -252,7 +253,6 @@ class Lab:
         if metabase_url:
             environment["SWANLAKE_METABASE_URL"] = metabase_url
         self.book = Book()
-        self.kills = 0
         self.root = Path(environment.get("DUCKLING_QUEUE_ROOT", home / "queue"))
         self.server = DoomedServer(home, **(SMALL | environment))
         self.server.start()
@@ -288,7 +288,6 @@ class Lab:
             with self.load(*ways):
                 self.server.must_die()
         self.server.must_die()
-        self.kills += 1
 
     def walk(self, steps: Iterable[str], *ways: Way) -> None:
         """Dies at one step after the other; each start finds what the death before it left."""
@@ -306,7 +305,6 @@ class Lab:
     def kill(self) -> None:
         """From outside, whatever it does."""
         self.server.kill()
-        self.kills += 1
 
     def segments_on_disk(self) -> list[Path]:
         found = [*self.root.glob("*/*/*/*.arrows"), *self.root.glob("*/*/*/*.partial")]

@@ -24,6 +24,7 @@ from tests.faults.doomed_server import (
     COMMIT_STEPS,
     FLUSH_STEPS,
     LETTER_STEPS,
+    REPLAY_STEPS,
 )
 from tests.faults.lab import ORDINARY, Book, Lab, Producer, Way, bulk, stock_cursor
 from tests.flight import eventually
@@ -166,7 +167,6 @@ def replay_until_death(lab: Lab) -> None:
     with pytest.raises(adbc.Error):
         lab.sql("CALL duckling_queue_replay()")
     lab.server.must_die()
-    lab.kills += 1
     lab.recover()
 
 
@@ -176,7 +176,7 @@ def test_a_server_that_dies_while_it_puts_segments_aside_keeps_each_of_them_once
 ) -> None:
     lab.walk([*LETTER_STEPS])
     lab.kill()
-    lab.die_at("letter: file written", passage=2)
+    lab.die_at(LETTER_STEPS[1], passage=2)
     lab.run_until_death()
     lab.recover()
     put_aside(lab)
@@ -192,7 +192,7 @@ def test_a_server_that_dies_during_a_replay_has_the_rows_once_in_the_end(
 ) -> None:
     lab.recover()
     put_aside(lab)
-    lab.die_at("replay: segment written", passage=2)
+    lab.die_at(REPLAY_STEPS[0], passage=2)
     replay_until_death(lab)
     lab.flush()
     lab.sql("CALL duckling_queue_replay()")
@@ -212,7 +212,7 @@ def test_a_replay_that_is_repeated_while_its_rows_wait_in_the_queue_does_not_dou
     lab.recover()
     put_aside(lab)
     lab.sql("CALL duckling_queue_pause()")
-    lab.die_at("replay: segment written", passage=2)
+    lab.die_at(REPLAY_STEPS[0], passage=2)
     replay_until_death(lab)
     lab.sql("CALL duckling_queue_replay()", "CALL duckling_queue_resume()")
     lab.flush()
@@ -229,7 +229,7 @@ def test_a_letter_that_was_half_removed_by_a_death_does_not_stand_in_the_way_of_
 ) -> None:
     lab.recover()
     put_aside(lab)
-    lab.die_at("replay: letter half removed", passage=1)
+    lab.die_at(REPLAY_STEPS[1])
     replay_until_death(lab)
     lab.sql("CALL duckling_queue_replay()")
     lab.flush()

@@ -55,6 +55,8 @@ _HOPELESS = (
     duckdb.BinderException,
     duckdb.NotImplementedException,
 )
+#: How DuckDB begins to say that a file cannot hold a value.
+_NOT_IN_PARQUET = "Parquet files do not support"
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,9 @@ class Flusher:
     def _flush(self, table: QueueTable, segments: Sequence[SegmentFile]) -> FlushReport:
         try:
             return self._bring(table, segments)
-        except _HOPELESS as error:
+        except (*_HOPELESS, duckdb.IOException) as error:
+            if isinstance(error, duckdb.IOException) and _NOT_IN_PARQUET not in str(error):
+                raise
             if len(segments) == 1:
                 return self._bury(segments[0], error)
             # Each for itself: one bad segment must not take the good ones with it.

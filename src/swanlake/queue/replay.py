@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from swanlake.errors import InvalidRequest
-from swanlake.lake.layout import folded
+from swanlake.lake.layout import Column, folded
 from swanlake.queue.dead_letters import DeadLetter, DeadLetters
-from swanlake.queue.segment import Header, Segment, column_ids
+from swanlake.queue.segment import Header, Segment, nested_columns
 from swanlake.queue.store import SegmentFile, Store
 from swanlake.queue.targets import Target
 
@@ -19,21 +19,18 @@ def replayed(letter: DeadLetter, letters: DeadLetters, target: Target, store: St
         )
     content = letters.open(letter)
     header = Header(content.header.id, target.table, content.header.created_at)
-    columns = zip(_column_ids(content, target), content.schema.names, strict=True)
-    schema = header.schema(content.schema, columns)
+    schema = header.schema(content.schema, _columns(content, target))
     named = [batch.ingest for batch in content.batches]
     segment = store.write_sealed(header, schema, zip(content.record_batches(), named, strict=True))
     letters.put_rest(letter, content)
     return segment
 
 
-def _column_ids(content: Segment, target: Target) -> list[int]:
+def _columns(content: Segment, target: Target) -> list[Column]:
     """What the columns are in the target: what they were, or in another table those so named."""
-    if content.header.table.table_id == target.table.table_id and (
-        content.header.table.catalog_id == target.table.catalog_id
-    ):
-        return column_ids(content.schema)
-    by_name = {folded(column.name): column.id for column in target.layout.columns}
+    if content.header.table == target.table:
+        return nested_columns(content.schema)
+    by_name = {folded(column.name): column for column in target.layout.columns}
     unknown = [name for name in content.schema.names if folded(name) not in by_name]
     if unknown:
         raise InvalidRequest(
@@ -41,4 +38,5 @@ def _column_ids(content: Segment, target: Target) -> list[int]:
             f"{content.header.id} has values for it. Add the column to replay it.",
             identifier="NOT_REPLAYABLE",
         )
-    return [by_name[folded(name)] for name in content.schema.names]
+    # Without what is below them: there too, names decide.
+    return [Column(by_name[folded(name)].id, name, "") for name in content.schema.names]

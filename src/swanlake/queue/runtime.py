@@ -57,7 +57,7 @@ from swanlake.queue.replay import replayed
 from swanlake.queue.segment import Header, Segment, SegmentDamaged
 from swanlake.queue.settings import QueueSettings
 from swanlake.queue.status import SegmentStatus, TableStatus, segment_status, table_status
-from swanlake.queue.store import OpenSegment, SegmentFile, Store, named_columns
+from swanlake.queue.store import OpenSegment, SegmentFile, Store
 from swanlake.queue.targets import Target, Targets
 from swanlake.queue.work import Runner
 from swanlake.queue.writer import TableWriter
@@ -83,6 +83,10 @@ class _Wish:
     @property
     def fulfilled(self) -> bool:
         return all(not ids or table in self.errors for table, ids in self.segments.items())
+
+
+class Reader:
+    """A transaction that may see the lake as it was."""
 
 
 class DucklingQueue:
@@ -119,6 +123,9 @@ class DucklingQueue:
         self._writers: dict[QueueTable, TableWriter] = {}
         self._segments: dict[UUID, SegmentFile] = {}
         self._sizes: dict[UUID, int] = {}
+        self._readers: set[Reader] = set()
+        #: Segments that are in the lake, and those who may not see them there yet.
+        self._lingering: dict[SegmentFile, set[Reader]] = {}
         self._bytes = 0
         self._wishes: list[_Wish] = []
         self._actions: SimpleQueue[Action | None] = SimpleQueue()
@@ -193,7 +200,7 @@ class DucklingQueue:
         header = Header(uuid7(), target.table, self._clock())
         segment = self._store.write_sealed(
             header,
-            header.schema(first.schema, named_columns(target.layout)),
+            header.schema(first.schema, target.layout.columns),
             ((batch, ingest) for batch in watched()),
         )
         self._on_sealed(segment)
@@ -251,14 +258,40 @@ class DucklingQueue:
 
     # ---- reading -------------------------------------------------------------------------------
 
-    def buffered(self, table: QueueTable, check: Callable[[], None]) -> list[Segment]:
+    def reader(self) -> Reader:
+        """Somebody whose view of the lake may grow old: what is flushed then stays for them."""
+        with self._lock:
+            reader = Reader()
+            self._readers.add(reader)
+            return reader
+
+    def leave(self, reader: Reader) -> None:
+        """Lets go of what stayed for a reader alone."""
+        with self._lock:
+            self._readers.discard(reader)
+            for readers in self._lingering.values():
+                readers.discard(reader)
+            gone = [one for one, readers in self._lingering.items() if not readers]
+            for segment in gone:
+                del self._lingering[segment]
+        for segment in gone:
+            self._remove(segment)
+
+    def buffered(
+        self, table: QueueTable, check: Callable[[], None], reader: Reader | None = None
+    ) -> list[Segment]:
         """The segments of a table that may not be in the lake yet, as they are at this moment.
 
-        One that is gone by the time it is opened is in the lake.
+        For a reader also those that came into the lake since it is one. A segment that is gone by
+        the time it is opened is in the lake.
         """
         self._wait_until(self._recovered.is_set, check)
         with self._lock:
-            segments = [one for one in self._segments.values() if one.table == table]
+            segments = [
+                *(one for one, readers in self._lingering.items() if reader in readers),
+                *self._segments.values(),
+            ]
+            segments = [one for one in segments if one.table == table]
         opened: list[Segment] = []
         for segment in sorted(segments, key=lambda one: one.id):
             try:
@@ -479,12 +512,12 @@ class DucklingQueue:
         except Exception as error:  # noqa: BLE001 - whatever it is, the rows stay in the queue
             self._flush_failed(action, error)
             return
+        with self._lock:
+            if self._readers:
+                self._lingering |= {segment: set(self._readers) for segment in segments}
         for segment in segments:
-            try:
-                self._store.remove(segment, keep=self.settings.retention_seconds > 0)
-            except OSError as stays:
-                # It is in the ledger: whoever finds it only removes it.
-                log.warning("%s cannot be removed: %s", segment.path, stays)
+            if segment not in self._lingering:
+                self._remove(segment)
         log.info(
             "flushed %s: %d rows, %d files, snapshot %s, %.0f ms",
             action.table.full_name,
@@ -504,6 +537,13 @@ class DucklingQueue:
                     wish.reports[action.table] = known + report
                     waited_for -= set(action.segments)
             self._tell(Flushed(action.table, action.segments, self._clock()))
+
+    def _remove(self, segment: SegmentFile) -> None:
+        try:
+            self._store.remove(segment, keep=self.settings.retention_seconds > 0)
+        except OSError as stays:
+            # It is in the ledger: whoever finds it only removes it.
+            log.warning("%s cannot be removed: %s", segment.path, stays)
 
     def _flush_failed(self, action: Flush, error: Exception) -> None:
         expected = isinstance(error, SwanLakeError | duckdb.Error | OSError)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,6 +21,7 @@ from uuid import UUID
 import pyarrow as pa
 from crc32c import crc32c
 
+from swanlake.lake.layout import Column
 from swanlake.queue.names import Ingest, QueueTable
 
 #: Marks the end of a stream: nothing was to come after it.
@@ -29,6 +30,7 @@ END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 _CONTINUATION = b"\xff\xff\xff\xff"
 _HEADER = b"swanlake.segment"
 _COLUMN_ID = b"swanlake.column_id"
+_NESTED_IDS = b"swanlake.nested_ids"
 _CRC = "crc32c"
 _FORMAT = 1
 _NO_CRC = b"00000000"
@@ -53,11 +55,11 @@ class Header:
     table: QueueTable
     created_at: float
 
-    def schema(self, arrow_schema: Any, columns: Iterable[tuple[int, str]]) -> Any:
+    def schema(self, arrow_schema: Any, columns: Sequence[Column]) -> Any:
         """The schema of the segment: types of the rows, ids and names of the table's columns."""
         fields = [
-            pa.field(name, field.type, True, {_COLUMN_ID: str(id).encode()})
-            for field, (id, name) in zip(arrow_schema, columns, strict=True)
+            pa.field(column.name, field.type, True, {_COLUMN_ID: str(column.id).encode()})
+            for field, column in zip(arrow_schema, columns, strict=True)
         ]
         content = {
             "format": _FORMAT,
@@ -69,7 +71,9 @@ class Header:
             "table_id": self.table.table_id,
             "created_at": self.created_at,
         }
-        return pa.schema(fields, {_HEADER: json.dumps(content).encode(), _CRC: _NO_CRC})
+        nested = json.dumps([_ids_below(column) for column in columns]).encode()
+        metadata = {_HEADER: json.dumps(content).encode(), _NESTED_IDS: nested, _CRC: _NO_CRC}
+        return pa.schema(fields, metadata)
 
     @classmethod
     def of(cls, schema: Any) -> Header:
@@ -88,6 +92,62 @@ class Header:
             return cls(UUID(content["id"]), table, content["created_at"])
         except (KeyError, ValueError, TypeError) as wrong:
             raise SegmentDamaged(f"its schema is not that of a segment: {wrong!r}") from None
+
+
+def _ids_below(column: Column) -> list[Any]:
+    """The ids of the fields of a nested column, each with those below it."""
+    return [[child.id, _ids_below(child)] for child in column.children]
+
+
+def nested_columns(schema: Any) -> list[Column]:
+    """The columns of a segment as far as it knows them: by id, and those below them by id alone."""
+    below = json.loads(schema.metadata[_NESTED_IDS])
+    return [
+        Column(id, name, "", children=_columns_below(ids))
+        for id, name, ids in zip(column_ids(schema), schema.names, below, strict=True)
+    ]
+
+
+def _columns_below(ids: list[Any]) -> tuple[Column, ...]:
+    return tuple(Column(id, "", "", children=_columns_below(below)) for id, below in ids)
+
+
+def schema_as_of(schema: Any, columns: Sequence[Column]) -> Any:
+    """The schema of a segment with the fields of its structs called as they are called now.
+
+    DuckDB casts structs by the names of their fields, and fields may have been renamed.
+    """
+    names = {field.id: field.name for column in columns for field in column.tree()}
+    return pa.schema(
+        [
+            field.with_type(_renamed(field.type, column.children, names))
+            for field, column in zip(schema, nested_columns(schema), strict=True)
+        ],
+        schema.metadata,
+    )
+
+
+def _renamed(kind: Any, children: tuple[Column, ...], names: dict[int, str]) -> Any:
+    if not children:
+        return kind
+    if pa.types.is_struct(kind):
+        return pa.struct(
+            [
+                # What is gone must not meet a new field of its old name.
+                pa.field(
+                    names.get(child.id, f"__dropped_{child.id}"),
+                    _renamed(kind.field(place).type, child.children, names),
+                )
+                for place, child in enumerate(children)
+            ]
+        )
+    if pa.types.is_map(kind):
+        key, value = children
+        return pa.map_(
+            _renamed(kind.key_type, key.children, names),
+            _renamed(kind.item_type, value.children, names),
+        )
+    return pa.list_(_renamed(kind.value_type, children[0].children, names))
 
 
 def column_ids(schema: Any) -> list[int]:
@@ -221,13 +281,13 @@ class Segment:
         """Where the last batch that is what was written ends."""
         return self.batches[-1].end if self.batches else self._start
 
-    def record_batches(self) -> Iterator[Any]:
-        """The rows, without a copy."""
+    def record_batches(self, schema: Any = None) -> Iterator[Any]:
+        """The rows, without a copy; in a schema that differs in names, if one is given."""
         for batch in self.batches:
             if batch.ingest in self._skip:
                 continue
             message = pa.ipc.read_message(self._buffer.slice(batch.start, batch.end - batch.start))
-            yield pa.ipc.read_record_batch(message, self.schema)
+            yield pa.ipc.read_record_batch(message, schema or self.schema)
 
     def _batch(self, position: int) -> Batch:
         frame = _checked(self._bytes, position)

@@ -69,7 +69,7 @@ class OpenSegment(SegmentFile):
     def __init__(self, path: Path, header: Header, layout: Table, arrow_schema: Any) -> None:
         super().__init__(path, header)
         self.columns: tuple[Column, ...] = layout.columns
-        self._encoder = Encoder(header.schema(arrow_schema, named_columns(layout)))
+        self._encoder = Encoder(header.schema(arrow_schema, layout.columns))
         self._sequence = 0
 
     def append(self, batches: Sequence[tuple[Any, Ingest | None]]) -> None:
@@ -213,11 +213,6 @@ class Store:
 
     def _path(self, header: Header) -> Path:
         return self._server / header.table.folder / f"{header.id}{SUFFIX}"
-
-
-def named_columns(layout: Table) -> list[tuple[int, str]]:
-    """The columns of a table as a segment names them: by id and name."""
-    return [(column.id, column.name) for column in layout.columns]
 
 
 def _write_all(descriptor: int, data: bytes | bytearray, place: int) -> int:

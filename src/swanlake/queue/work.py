@@ -21,7 +21,7 @@ from swanlake.lake import datafile
 from swanlake.lake.layout import Column, DataFile, DefaultKind, Table
 from swanlake.lake.types import duckdb_type
 from swanlake.queue.names import Ingest
-from swanlake.queue.segment import Damage, Segment, column_ids, open_segment
+from swanlake.queue.segment import Damage, Segment, column_ids, open_segment, schema_as_of
 from swanlake.sql.quoting import identifier, literal
 
 _VIEW = "__swanlake_segment_"
@@ -105,9 +105,9 @@ def segments_as_query(
     views: list[str] = []
     queries: list[str] = []
     try:
-        for schema, group in _by_schema(segments):
+        for schema, group in _by_schema(segments, table):
             view = f"{name}{len(views)}"
-            batches = [batch for segment in group for batch in segment.record_batches()]
+            batches = [batch for segment in group for batch in segment.record_batches(schema)]
             connection.register(view, pa.Table.from_batches(batches, schema))
             views.append(view)
             queries.append(_select(view, schema, table))
@@ -117,16 +117,19 @@ def segments_as_query(
             connection.unregister(view)
 
 
-def _by_schema(segments: Sequence[Segment]) -> Iterator[tuple[Any, list[Segment]]]:
-    """Neighbours whose columns are the same, as one."""
+def _by_schema(segments: Sequence[Segment], table: Table) -> Iterator[tuple[Any, list[Segment]]]:
+    """Neighbours whose columns are the same, as one; structs as the table calls their fields."""
     group: list[Segment] = []
+    schema: Any = None
     for segment in segments:
-        if group and not _same_columns(group[0].schema, segment.schema):
-            yield group[0].schema, group
+        own = schema_as_of(segment.schema, table.columns)
+        if group and not _same_columns(schema, own):
+            yield schema, group
             group = []
+        schema = schema if group else own
         group.append(segment)
     if group:
-        yield group[0].schema, group
+        yield schema, group
 
 
 def _same_columns(one: Any, other: Any) -> bool:

@@ -344,7 +344,7 @@ class Execution:
                 yield
                 self.run_one(run, self.parse("COMMIT")[0])
             except BaseException:
-                self.transaction.reset()
+                self._forget_transaction()
                 with suppress(duckdb.Error):  # a broken engine has rolled back already
                     self.connection.execute("ROLLBACK")
                 raise
@@ -387,6 +387,10 @@ class Execution:
 
     def _remember(self, statement: Statement) -> None:
         self.transaction.succeeded(statement)
+        if statement.kind is Kind.BEGIN:
+            self.queue.begin()
+        elif statement.kind in (Kind.COMMIT, Kind.ROLLBACK):
+            self.queue.end(undone=statement.kind is Kind.ROLLBACK)
         if statement.changes_tables:
             self._services.queue.targets.forget()
         if statement.is_setting:
@@ -395,12 +399,16 @@ class Execution:
             self._settings[statement.setting_name] = statement.text
         self._has_temporary_state = self._has_temporary_state or statement.leaves_state
 
+    def _forget_transaction(self) -> None:
+        self.transaction.reset()
+        self.queue.end(undone=True)
+
     def _fail(self, error: Exception, statement: Statement | None = None) -> NoReturn:
         """Raises what an error means, once it is known what it did to transaction and engine."""
         lost_engine = self._report(error)
         if statement is not None and self._was_to_end_outside(statement):
             # Stopped before DuckDB did it, or just after: either way no transaction may be left.
-            self.transaction.reset()
+            self._forget_transaction()
             with suppress(duckdb.Error):
                 self.connection.execute("ROLLBACK")
         elif self.transaction.open and not lost_engine:
@@ -441,6 +449,7 @@ class Execution:
     def release(self) -> None:
         if not self._released:
             self._released = True
+            self.queue.end(undone=True)
             if self.live is not None:
                 self.live.abandon(QueryCancelled("The session was closed."))
             self._services.host.release(self._lease)
@@ -459,9 +468,8 @@ class Execution:
         ]
         old, self._lease = self._lease, self._services.host.lease()
         self._services.host.release(old)
-        self.transaction.reset()
+        self._forget_transaction()
         self._has_temporary_state = False
-        self.queue.forget_shadows()
         self._location = None
         for name, sql in list(self._settings.items()):
             try:

@@ -23,7 +23,7 @@ from swanlake.lake.layout import Column, DefaultKind
 from swanlake.lake.types import ColumnSpec, duckdb_type
 from swanlake.queue.flush import ledger_entry
 from swanlake.queue.names import QUEUE, Ingest
-from swanlake.queue.runtime import DucklingQueue
+from swanlake.queue.runtime import DucklingQueue, Reader
 from swanlake.queue.targets import Target
 from swanlake.queue.work import segments_as_query
 from swanlake.sessions.direct import BOUND, DirectRows
@@ -114,6 +114,7 @@ class SessionQueue:
         self._attach = attach
         self._shadows: dict[str, Shadow] = {}
         self._views: dict[str, Name] = {}
+        self._reader: Reader | None = None
 
     def forget_shadows(self) -> None:
         """The connection may not have them any more: each is made again when it is next used.
@@ -122,6 +123,18 @@ class SessionQueue:
         """
         for shadow in self._shadows.values():
             shadow.exists = False
+
+    def begin(self) -> None:
+        """A transaction begins: what it sees of the lake may soon be old."""
+        self._reader = self._queue.reader()
+
+    def end(self, *, undone: bool) -> None:
+        """The transaction is over; if it was undone, so are the shadows that were made in it."""
+        if self._reader is not None:
+            self._queue.leave(self._reader)
+            self._reader = None
+        if undone:
+            self.forget_shadows()
 
     # ---- names ---------------------------------------------------------------------------------
 
@@ -417,7 +430,9 @@ class SessionQueue:
         with ExitStack() as stack:
             for view in self._views_in(statement):
                 target = self._queue.targets.find(*self._views[view])
-                segments = [] if describe else self._queue.buffered(target.table, check)
+                segments = (
+                    [] if describe else self._queue.buffered(target.table, check, self._reader)
+                )
                 if segments:
                     segments = self._not_in_the_lake(connection, target, segments)
                 query = stack.enter_context(

@@ -79,7 +79,6 @@ def test_rows_of_the_queue_make_a_table(cursor: Any, name: str) -> None:
     assert columns(cursor, f"{name}_copy") == [("i", "INTEGER"), ("s", "VARCHAR")]
 
 
-@pytest.mark.xfail(strict=True, reason="preparing looks for the table that is yet to be made")
 def test_a_prepared_insert_makes_its_table_when_its_rows_come(cursor: Any, name: str) -> None:
     sql = f"INSERT INTO duckling_queue.{name} (i, s) VALUES (?, ?)"
     cursor.executemany(sql, [(1, "a"), (2, "b")])
@@ -89,7 +88,6 @@ def test_a_prepared_insert_makes_its_table_when_its_rows_come(cursor: Any, name:
     assert rows(cursor, f"FROM duckling_queue.{name}") == [(1, "a"), (2, "b"), (3, "c")]
 
 
-@pytest.mark.xfail(strict=True, reason="preparing looks for the table that is yet to be made")
 def test_one_bound_row_is_enough(cursor: Any, name: str) -> None:
     assert written(cursor, f"INSERT INTO duckling_queue.{name} (i, n) VALUES (?, ?)", (1, 0.5)) == 1
     assert columns(cursor, name) == [("i", "BIGINT"), ("n", "DOUBLE")]

@@ -133,10 +133,6 @@ def test_a_transaction_reads_the_queue_as_it_is(connect: Connect, cursor: Any, s
         connection.commit()
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="a flush during a transaction takes rows from its queue that its lake does not show",
-)
 def test_a_flush_during_a_transaction_hides_no_row_from_it(
     connect: Connect, cursor: Any, swans: str
 ) -> None:

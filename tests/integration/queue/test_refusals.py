@@ -147,9 +147,6 @@ def test_a_text_with_its_own_transaction_is_refused_as_well(cursor: Any, swans: 
     assert count(cursor, f"duckling_queue.{swans}") == 1
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a shadow made in a transaction is gone when that is rolled back"
-)
 def test_after_the_rollback_the_session_can_insert_again(connect: Connect, name: str) -> None:
     connection = connect()
     with connection.cursor() as cursor:
@@ -200,9 +197,6 @@ def test_a_bad_row_does_not_harm_the_transaction_before_it_runs(immediate: Any) 
     assert count(immediate, "duckling_queue.t") == 2
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a shadow made in a transaction is gone when that is rolled back"
-)
 def test_a_session_that_began_in_a_transaction_goes_on_after_it(immediate: Any) -> None:
     with immediate.connection.cursor() as cursor:
         cursor.execute("CREATE OR REPLACE TABLE u (i INTEGER)")

@@ -247,7 +247,6 @@ def test_the_catalog_is_that_of_the_session(
     assert rows(cursor, f"FROM swanlake.main.{name}") == [(1,)]
 
 
-@pytest.mark.xfail(strict=True, reason="a text is translated whole before its first statement runs")
 def test_a_text_that_goes_elsewhere_first_writes_there(cursor: Any, name: str) -> None:
     cursor.execute(f"CALL swanlake_create_catalog('{name}')")
     for place in (f"{name}.main", "swanlake.main"):
@@ -257,7 +256,6 @@ def test_a_text_that_goes_elsewhere_first_writes_there(cursor: Any, name: str) -
     assert rows(cursor, f"FROM {name}.main.{name}") == [(1,)]
 
 
-@pytest.mark.xfail(strict=True, reason="a text is translated whole before its first statement runs")
 def test_a_text_may_make_the_table_it_writes_to(cursor: Any, name: str) -> None:
     text = f"CREATE TABLE {name} (i INTEGER); INSERT INTO duckling_queue.{name} VALUES (1)"
     assert written(cursor, text) == 1

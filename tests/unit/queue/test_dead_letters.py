@@ -19,7 +19,7 @@ from swanlake.queue.targets import Target
 from tests.unit.queue.samples import CATALOG_ID, layout, queue_table
 
 ROWS = pa.record_batch({"i": pa.array([1, 2]), "s": pa.array(["x", None])})
-COLUMNS = [(1, "i"), (2, "s")]
+COLUMNS = [Column(1, "i", ""), Column(2, "s", "")]
 
 
 @pytest.fixture

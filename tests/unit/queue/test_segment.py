@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from swanlake.lake.layout import Column
 from swanlake.queue.names import Ingest
 from swanlake.queue.segment import (
     END,
@@ -76,7 +77,8 @@ def written(
     """The bytes of a segment with these batches."""
     header = Header(UUID(int=5), queue_table(), 1234.5)
     names = batches[0].schema.names
-    schema = header.schema(batches[0].schema, [(10 + i, name) for i, name in enumerate(names)])
+    columns = [Column(10 + i, name, "") for i, name in enumerate(names)]
+    schema = header.schema(batches[0].schema, columns)
     encoder = Encoder(schema)
     content = bytearray(encoder.start)
     ends = [len(content)]
@@ -264,7 +266,7 @@ def test_a_batch_that_is_there_twice_is_given_once() -> None:
 
 def test_a_batch_of_another_segment_is_not_given() -> None:
     other = Header(UUID(int=6), queue_table(), 1234.5)
-    encoder = Encoder(other.schema(numbers().schema, [(10, "i")]))
+    encoder = Encoder(other.schema(numbers().schema, [Column(10, "i", "int64")]))
     content = SMALL.content[: SMALL.ends[1]] + bytes(encoder.encode(numbers(7), 1))
     segment = segment_of(content)
     assert values_of(segment) == [1, 2]
@@ -280,7 +282,7 @@ def test_a_segment_says_for_which_table_and_columns_its_rows_are() -> None:
 
 
 def test_a_segment_of_another_format_is_refused() -> None:
-    schema = SMALL.header.schema(numbers().schema, [(1, "i")])
+    schema = SMALL.header.schema(numbers().schema, [Column(1, "i", "int64")])
     newer = {
         key: value.replace(b'"format": 1', b'"format": 2') for key, value in schema.metadata.items()
     }

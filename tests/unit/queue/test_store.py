@@ -11,13 +11,14 @@ from uuid import UUID
 import pytest
 
 from swanlake.errors import QueryTimeout, QueueUnavailable
+from swanlake.lake.layout import Column
 from swanlake.queue.names import Ingest, QueueTable
 from swanlake.queue.segment import Header, SegmentDamaged
 from swanlake.queue.store import SegmentFile, Store
 from tests.unit.queue.samples import CATALOG_ID, numbers, queue_table, values_of
 
 HEADER = Header(UUID(int=9), queue_table(), 5.0)
-SCHEMA = HEADER.schema(numbers().schema, [(1, "i")])
+SCHEMA = HEADER.schema(numbers().schema, [Column(1, "i", "int64")])
 
 
 @pytest.fixture
@@ -27,7 +28,8 @@ def store(tmp_path: Path) -> Store:
 
 def write(store: Store, *batches: Any, header: Header = HEADER) -> SegmentFile:
     named = ((batch, Ingest("p", number)) for number, batch in enumerate(batches))
-    return store.write_sealed(header, header.schema(numbers().schema, [(1, "i")]), named)
+    schema = header.schema(numbers().schema, [Column(1, "i", "int64")])
+    return store.write_sealed(header, schema, named)
 
 
 def files_in(directory: Path) -> list[str]:
