@@ -208,9 +208,6 @@ def wait_for_more(lab: Lab) -> None:
     eventually(lambda: count_acknowledged(lab) > goal)
 
 
-@pytest.mark.xfail(
-    reason="an insert asks the lake for its table again after a second", raises=AssertionError
-)
 def test_inserts_are_acknowledged_while_the_lake_is_away_and_arrive_when_it_is_back(
     make_lab: MakeLab, own_postgres: OwnPostgres
 ) -> None:
@@ -464,10 +461,6 @@ def test_a_segment_without_a_readable_head_is_put_aside_and_the_others_arrive(
     assert lab.found("other") == {}
 
 
-@pytest.mark.xfail(
-    reason="segments that were moved before an adoption failed are not looked at again",
-    raises=AssertionError,
-)
 def test_dead_letters_that_cannot_be_written_do_not_hold_back_other_segments(
     make_lab: MakeLab, tmp_path: Path
 ) -> None:
@@ -523,10 +516,6 @@ class HeldRunner:
         return [run_unit(self._duck, unit) for unit in units]
 
 
-@pytest.mark.xfail(
-    reason="a flush that was decided after the director ended counts as running",
-    raises=AssertionError,
-)
 def test_a_stop_waits_for_the_flush_that_runs_and_for_no_other(
     tmp_path: Path, duck: duckdb.DuckDBPyConnection
 ) -> None:

@@ -115,9 +115,9 @@ class DeadLetters:
         return Segment(pa.py_buffer(files.read(letter.path)))
 
     def remove(self, letter: DeadLetter) -> None:
-        """Forgets a letter."""
-        files.delete(letter.path)
+        """Forgets a letter; its description first, without which it is none."""
         files.delete(_about(letter.path))
+        files.delete(letter.path)
 
     def _folder(self, table: QueueTable) -> str:
         return f"{self._target}/{table.folder.as_posix()}"

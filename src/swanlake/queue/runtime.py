@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 from uuid import UUID
@@ -123,12 +124,16 @@ class DucklingQueue:
         self._writers: dict[QueueTable, TableWriter] = {}
         self._segments: dict[UUID, SegmentFile] = {}
         self._sizes: dict[UUID, int] = {}
+        #: Files that were taken over from another server and not yet looked at.
+        self._unexamined: list[Path] = []
         self._readers: set[Reader] = set()
         #: Segments that are in the lake, and those who may not see them there yet.
         self._lingering: dict[SegmentFile, set[Reader]] = {}
         self._bytes = 0
         self._wishes: list[_Wish] = []
         self._actions: SimpleQueue[Action | None] = SimpleQueue()
+        #: Flushes that are under way.
+        self._running = 0
         self._stopping = threading.Event()
         self._recovered = threading.Event()
         self._lost_ownership = False
@@ -394,8 +399,10 @@ class DucklingQueue:
 
     def _replay(self, letter: DeadLetter) -> None:
         with self._lock:
-            if UUID(letter.segment_id) in self._segments:
-                return  # on its way already
+            is_here = UUID(letter.segment_id) in self._segments
+        if is_here:  # a replay that was cut off, or one at the same time
+            self._dead_letters.remove(letter)
+            return
         target = self.targets.find(letter.catalog, letter.schema, letter.table)
         # Its id is what it was: if it is in the lake by now, the ledger knows.
         self._on_sealed(replayed(letter, self._dead_letters, target, self._store))
@@ -407,17 +414,15 @@ class DucklingQueue:
         self._actions.put(None)
         self._director.join(max(grace, _TICK_SECONDS))
         deadline = time.monotonic() + grace
+        # What was decided and has not begun is left for the next start.
+        self._flushes.shutdown(wait=False, cancel_futures=True)
         with self._lock:
-            while self._is_flushing() and time.monotonic() < deadline:
+            while self._running and time.monotonic() < deadline:
                 self._lock.wait(_WAIT_SECONDS)
-            flushing = self._is_flushing()
-        self._flushes.shutdown(wait=not flushing, cancel_futures=True)
-        if not flushing:
+            running = self._running
+        if not running:
             self._ownership.release()
         self._claims.close()
-
-    def _is_flushing(self) -> bool:
-        return any(state.flushing for state in self._coordinator.tables.values())
 
     # ---- the director --------------------------------------------------------------------------
 
@@ -489,22 +494,47 @@ class DucklingQueue:
             log.critical("another server has taken over the queue directory of this one")
 
     def _adopt(self) -> None:
+        """Takes the segments of servers that are gone, and looks at what was taken."""
         for directory in self._ownership.abandoned():
-            paths = self._store.take_over(directory)
-            for path in paths:
-                try:
-                    segment = self._store.examine(path)
-                except SegmentDamaged as damaged:
-                    log.error("%s cannot be read: %s", path, damaged)
-                    self._dead_letters.put_unreadable(path, str(damaged))
-                    path.unlink()
-                    continue
-                self._on_sealed(segment)
-            self._producers.forget()
-            if paths:
-                log.info("%d segments of the server %s were adopted", len(paths), directory.name)
+            taken = list(self._taken_over(directory))
+            if taken:
+                log.info("%d segments of the server %s were adopted", len(taken), directory.name)
+        for path in list(self._unexamined):
+            try:
+                self._examine(path)
+                self._unexamined.remove(path)
+            except CatalogUnreachable as unwritable:
+                log.error("%s stays where it is: %s", path, unwritable)
+        self._producers.forget()
+
+    def _taken_over(self, directory: Path) -> Iterator[Path]:
+        for path in self._store.take_over(directory):
+            self._unexamined.append(path)  # at once: should the next one fail, this one is ours
+            yield path
+
+    def _examine(self, path: Path) -> None:
+        try:
+            segment = self._store.examine(path)
+        except SegmentDamaged as damaged:
+            log.error("%s cannot be read: %s", path, damaged)
+            self._dead_letters.put_unreadable(path, str(damaged))
+            path.unlink()
+            return
+        self._on_sealed(segment)
 
     def _flush(self, action: Flush) -> None:
+        with self._lock:
+            if self._stopping.is_set():
+                return
+            self._running += 1
+        try:
+            self._bring(action)
+        finally:
+            with self._lock:
+                self._running -= 1
+                self._lock.notify_all()
+
+    def _bring(self, action: Flush) -> None:
         with self._lock:
             segments = [self._segments[id] for id in action.segments]
         try:

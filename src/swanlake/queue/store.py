@@ -167,9 +167,8 @@ class Store:
             partial.unlink(missing_ok=True)
         return segment
 
-    def take_over(self, directory: Path) -> list[Path]:
-        """Moves the segments of another server here, and says where they are now."""
-        moved: list[Path] = []
+    def take_over(self, directory: Path) -> Iterator[Path]:
+        """Moves the segments of another server here, and says where each is now."""
         for path in sorted(directory.glob(f"*/*/*{SUFFIX}")):
             if not path.stat().st_size:  # made, and never written to
                 path.unlink()
@@ -177,12 +176,11 @@ class Store:
             place = self._server / path.relative_to(directory)
             changed = make_directories(str(place.parent))
             path.rename(place)
+            yield place
             for folder in changed:
                 sync(folder)
-            moved.append(place)
         for path in directory.glob(f"*/*/*{_PARTIAL}"):
             path.unlink()  # never acknowledged
-        return moved
 
     def examine(self, path: Path) -> SegmentFile:
         """A segment that another process wrote; raises SegmentDamaged if nothing can be read."""

@@ -6,17 +6,20 @@ server has changed is noticed within a second; what this server changes, at once
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from swanlake.errors import AlreadyExists, SwanLakeError
+from swanlake.errors import AlreadyExists, NotFound, SwanLakeError
 from swanlake.lake.lake import Lake
 from swanlake.lake.layout import Table, folded
 from swanlake.lake.types import ColumnSpec
 from swanlake.queue.names import QueueTable
+
+log = logging.getLogger("swanlake.queue")
 
 _REMEMBERED_SECONDS = 1.0
 _MOST_REMEMBERED = 10_000
@@ -58,10 +61,16 @@ class Targets:
         try:
             found = self._lake.catalog(catalog)
             layout = found.table(schema, name)
-        except SwanLakeError:
+        except NotFound:
             with self._lock:
                 self._known.pop(key, None)
             raise
+        except SwanLakeError as unreachable:
+            if target is None:
+                raise
+            # The queue is there to take rows when the lake is away.
+            log.warning("%s is taken to be what it was: %s", target.table.full_name, unreachable)
+            return target
         table = QueueTable(found.name, layout.schema, layout.name, found.info.id, layout.id)
         target = Target(table, layout)
         with self._lock:

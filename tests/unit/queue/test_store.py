@@ -62,7 +62,7 @@ def test_a_large_insert_that_fails_midway_leaves_nothing(
 def test_segments_of_another_server_are_moved_here(store: Store, tmp_path: Path) -> None:
     theirs = tmp_path / "theirs"
     written = write(Store(tmp_path, theirs), numbers(1))
-    [moved] = store.take_over(theirs)
+    [moved] = list(store.take_over(theirs))
     assert not written.path.exists()
     assert moved.is_relative_to(tmp_path / "mine")
     segment = store.examine(moved)
@@ -77,7 +77,7 @@ def test_what_another_server_never_acknowledged_is_not_taken_over(
     segment = write(Store(tmp_path, theirs), numbers(1))
     segment.path.rename(segment.path.with_name("x.arrows.partial"))
     segment.path.touch()
-    assert store.take_over(theirs) == []
+    assert list(store.take_over(theirs)) == []
     assert files_in(theirs) == []
 
 
