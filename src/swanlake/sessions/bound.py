@@ -72,8 +72,9 @@ class BoundRuns:
             if sql is not None:
                 with self._on.given(pa.RecordBatchReader.from_batches(schema, batches)):
                     statement = self._on.parse(sql)[0]
-                    if not self._is_better_alone(first, statement):
-                        return self._on.run_one(run, statement)
+                    translated = self._on.translated(statement)
+                    if not self._is_better_alone(first, translated):
+                        return self._on.run_one(run, statement, translated=translated)
                 return self._run_row(run, last, first[0], 0)
             affected = 0
             for batch in batches:
@@ -83,11 +84,11 @@ class BoundRuns:
 
     def _is_better_alone(self, first: list[Any], bulk: Statement) -> bool:
         """True for one row of plain values: to show it to DuckDB as a table costs more."""
-        if len(first) != 1 or first[0].num_rows != 1 or binding.plain_values(first[0], 0) is None:
-            return False
-        queue = self._on.queue
-        return not queue.is_insert(bulk.text) or not queue.takes_directly(
-            self._on.translated(bulk), self._on.bound
+        return (
+            len(first) == 1
+            and first[0].num_rows == 1
+            and not self._on.queue.takes_directly(bulk, self._on.bound)
+            and binding.plain_values(first[0], 0) is not None
         )
 
     @contextmanager

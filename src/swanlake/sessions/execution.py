@@ -130,6 +130,7 @@ class Execution:
         parameters: Any = None,
         *,
         keep_rows: bool = True,
+        translated: Statement | None = None,
     ) -> Outcome:
         """The only place where a client's statement meets DuckDB."""
         self.transaction.admit(statement)
@@ -137,7 +138,7 @@ class Execution:
         procedure = find_procedure(statement)
         if procedure is not None:
             return self._run_procedure(run, procedure, statement, parameters)
-        statement = self.translated(statement)
+        statement = translated or self.translated(statement)
         shadow = self.queue.shadow_of(statement)
         if shadow is not None:
             return self._run_enqueue(run, statement, parameters, shadow)
