@@ -208,7 +208,7 @@ def watch_steps(doom: Doom) -> None:
     watch(store.OpenSegment, "seal", at("seal: begins"), at("seal: done"))
     watch(inline, "run_unit", at("unit: begins"), at("unit: files written"))
     watch(flush.Flusher, "_commit", at("flush: before the commit"), at("flush: committed"))
-    watch(store.Store, "take_over", nothing, at("adopt: all renamed"))
+    watch(runtime.DucklingQueue, "_examine", at("adopt: all renamed"), nothing)
     watch(runtime, "replayed", nothing, at("replay: segment written"))
     watch_removals(doom)
     watch_renames(doom)

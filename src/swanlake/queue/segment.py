@@ -35,6 +35,10 @@ _CRC = "crc32c"
 _FORMAT = 1
 _NO_CRC = b"00000000"
 _ALIGNMENT = 8
+_CUT_OFF = (
+    "the file ends in the middle of it: a write was cut off and never acknowledged, or the disk "
+    "lost its end"
+)
 #: How much of a damaged file is looked at in one go.
 _PART = 1 << 20
 #: What Arrow calls a message that is a schema.
@@ -371,7 +375,7 @@ def _frame(content: memoryview, start: int) -> _Frame:
         table = _FlatTable.root(content, start + 8, body)
         end = body + (length := table.body_length)
         if length < 0 or end > len(content):
-            raise SegmentDamaged("the file ends before it")
+            raise SegmentDamaged(_CUT_OFF)
         metadata, places = {}, {}
         for entry in table.metadata:
             key, _ = entry.text(0)
@@ -394,7 +398,7 @@ class _FlatTable:
     @classmethod
     def root(cls, content: memoryview, start: int, end: int) -> _FlatTable:
         if end > len(content):
-            raise SegmentDamaged("the file ends in its header")
+            raise SegmentDamaged(_CUT_OFF)
         (offset,) = struct.unpack_from("<I", content, start)
         return cls(content, start + offset, end)._checked()
 
