@@ -31,6 +31,7 @@ from swanlake.sessions.prepared import PreparedStatement
 from swanlake.sessions.procedure import Procedure, Scope
 from swanlake.sessions.procedures import find_procedure
 from swanlake.sessions.queueing import SessionQueue, Shadow, pragma_as_call
+from swanlake.sessions.recent import Recent
 from swanlake.sessions.results import ResultStream
 from swanlake.sessions.runs import Run
 from swanlake.sessions.transaction import TransactionState
@@ -89,6 +90,8 @@ class Execution:
         self._exposed = False
         self.to_queue: list[tuple[Shadow, Any]] | None = None
         self._location: tuple[str, str] | None = None
+        #: Clients send the same short texts again and again.
+        self._parsed: Recent[list[Statement]] = Recent()
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
@@ -100,12 +103,16 @@ class Execution:
         return LakeCatalogs(self._lease.engine, self._services.lake)
 
     def parse(self, sql: str) -> list[Statement]:
+        known = self._parsed.get(sql)
+        if known is not None:
+            return known
         try:
             statements = parse(self.connection, pragma_as_call(sql))
         except ENGINE_ERRORS as error:
             self._fail(error)
         if not statements:
             raise InvalidRequest("The statement is empty.", identifier="EMPTY_STATEMENT")
+        self._parsed.put(sql, statements)
         return statements
 
     def translated(self, statement: Statement) -> Statement:

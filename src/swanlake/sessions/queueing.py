@@ -27,6 +27,7 @@ from swanlake.queue.runtime import DucklingQueue, Reader
 from swanlake.queue.targets import Target
 from swanlake.queue.work import segments_as_query
 from swanlake.sessions.direct import BOUND, DirectRows
+from swanlake.sessions.recent import Recent
 from swanlake.sql.builtins import with_builtins
 from swanlake.sql.insert import InsertHead, insert_head, unquoted
 from swanlake.sql.quoting import identifier, literal, qualified
@@ -115,6 +116,7 @@ class SessionQueue:
         self._shadows: dict[str, Shadow] = {}
         self._views: dict[str, Name] = {}
         self._reader: Reader | None = None
+        self._translated: Recent[Statement] = Recent()
 
     def forget_shadows(self) -> None:
         """The connection may not have them any more: each is made again when it is next used.
@@ -183,7 +185,11 @@ class SessionQueue:
         sql = f"{start}temp.main.{shadow.name}{end}"
         if _MENTIONED.search(start) or _MENTIONED.search(end):
             sql = self._replace_reads(connection, sql, where)
-        return _parsed(connection, sql)
+        known = self._translated.get(sql)
+        if known is None:
+            known = _parsed(connection, sql)
+            self._translated.put(sql, known)
+        return known
 
     def _translate_create(
         self, connection: duckdb.DuckDBPyConnection, statement: Statement, where: Where
