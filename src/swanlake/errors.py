@@ -24,6 +24,7 @@
     │   └── CommitStateUnknown        it cannot be found out whether the commit happened
     └── ServerUnavailable             draining or overloaded: try again, here or elsewhere
         └── QueueUnavailable          the queue cannot keep or flush rows now: its disk, its limits
+            └── QueueStateUnknown     its disk does not answer: kept, or not
 
 An error is known by its ``identifier``: a stable word in capitals that begins every message on the
 wire, so that a client in any language can match it. ``docs/errors.md`` lists them all.
@@ -56,6 +57,8 @@ class SwanLakeError(Exception):
     code: Code = Code.INTERNAL
     #: True when the same request may succeed later without being changed.
     retryable: ClassVar[bool] = False
+    #: True when nobody can say whether the request was done.
+    in_doubt: ClassVar[bool] = False
 
     def __init__(
         self, message: str, *, identifier: str | None = None, code: Code | None = None
@@ -196,6 +199,13 @@ class QueueUnavailable(ServerUnavailable):
     identifier = "QUEUE_UNAVAILABLE"
 
 
+class QueueStateUnknown(QueueUnavailable):
+    """The queue's disk does not answer: the rows are kept whole or not at all."""
+
+    identifier = "QUEUE_STATE_UNKNOWN"
+    in_doubt = True
+
+
 class LakeError(SwanLakeError):
     """A catalog of the lake cannot do what was asked."""
 
@@ -236,3 +246,4 @@ class CommitStateUnknown(LakeError):
 
     identifier = "COMMIT_STATE_UNKNOWN"
     code = Code.INTERNAL
+    in_doubt = True

@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -167,9 +167,9 @@ class WatchedFiles:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._files, name)
 
-    def write(self, path: str, content: bytes) -> None:
+    def write(self, path: str, pieces: Iterable[bytes]) -> None:
         self._doom.reach("letter: before a file")
-        self._files.write(path, content)
+        self._files.write(path, pieces)
         self._doom.reach("letter: file written")
 
     def delete(self, path: str) -> None:

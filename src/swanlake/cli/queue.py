@@ -104,6 +104,10 @@ def replay(segment_id: str | None, everything: bool, output: str, **server: Any)
     with _server(**server) as connection:
         letters = _call(connection, "replay", segment_id)
     _show(letters, output, nothing="There is nothing to replay.")
+    refused = [reason for reason in letters["refused"].to_pylist() if reason]
+    if refused:
+        stay = "dead letter stays" if len(refused) == 1 else "dead letters stay"
+        raise SwanLakeError(f"{len(refused)} {stay}: {refused[0]}")
 
 
 @queue.command()

@@ -16,8 +16,18 @@ from pathlib import Path
 from urllib.parse import quote
 
 import psycopg
+from psycopg.conninfo import make_conninfo
 
 from swanlake.errors import CatalogUnreachable
+
+#: A database that went away is noticed within half a minute, whatever was asked of it.
+_PATIENCE = {
+    "connect_timeout": 10,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
 
 
 class Claims(ABC):
@@ -126,7 +136,7 @@ class PostgresClaims(Claims):
         try:
             if self._connection is None:
                 self._connection = psycopg.connect(
-                    self._url, autocommit=True, connect_timeout=10, keepalives_idle=10
+                    make_conninfo(self._url, **_PATIENCE), autocommit=True
                 )
             row = self._connection.execute(f"SELECT {function}(%s)", [_key(name)]).fetchone()
         except psycopg.Error as lost:

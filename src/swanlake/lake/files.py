@@ -58,18 +58,19 @@ def read(path: str) -> bytes:
             return bytes(source.read())
 
 
-def write(path: str, content: bytes) -> None:
+def write(path: str, pieces: Iterable[bytes]) -> None:
     """Writes a file, over what may be there; it is on disk when this returns."""
     with _reachable(path):
         if is_url(path):
             filesystem, _, inside = _open(path)
             with filesystem.open_output_stream(inside) as sink:
-                sink.write(content)
+                for piece in pieces:
+                    sink.write(piece)
             return
         directories = make_directories(os.path.dirname(path))
         partial = f"{path}.partial"
         with open(partial, "wb") as file:
-            file.write(content)
+            file.writelines(pieces)
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, path)

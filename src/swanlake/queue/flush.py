@@ -22,7 +22,7 @@ from swanlake.errors import (
     Unsupported,
 )
 from swanlake.lake import datafile
-from swanlake.lake.commit import NOTHING_WRITTEN, Committed
+from swanlake.lake.commit import Committed
 from swanlake.lake.gate import CommitGate
 from swanlake.lake.lake import Catalog, Lake
 from swanlake.lake.layout import DataFile, Table
@@ -154,8 +154,9 @@ class Flusher:
             f"flush {table.full_name}",
         )
         files = [file for result in results for file in result.files]
-        done = self._commit(catalog, layout, segments, files)
+        # First what cannot be brought: after the commit nobody looks at the segments again.
         damaged = self._keep_damaged(segments, results)
+        done = self._commit(catalog, layout, segments, files)
         return FlushReport(
             table,
             rows=sum(result.rows for result in results) if done.applied else 0,
@@ -186,8 +187,9 @@ class Flusher:
         try:
             with self._gate.turn(lambda: None):
                 done = catalog.commit(change)
-        except NOTHING_WRITTEN:
-            datafile.remove_files(layout, files)
+        except SwanLakeError as error:
+            if not error.in_doubt:
+                datafile.remove_files(layout, files)
             raise
         if not done.applied:
             datafile.remove_files(layout, files)
@@ -200,7 +202,9 @@ class Flusher:
             self._dead_letters.put_unreadable(segment.path, reason)
         else:
             self._dead_letters.put(segment, reason)
-        log.error("segment %s of %s is a dead letter: %s", segment.id, segment.table, reason)
+        log.error(
+            "segment %s of %s is a dead letter: %s", segment.id, segment.table.full_name, reason
+        )
         return FlushReport(segment.table, dead_letters=1)
 
     def _keep_damaged(self, segments: Sequence[SegmentFile], results: Sequence[UnitResult]) -> int:

@@ -7,8 +7,6 @@ from pathlib import Path
 from urllib.parse import quote
 from uuid import UUID
 
-from swanlake.lake.layout import folded
-
 #: The catalog that clients name to write to the queue.
 QUEUE = "duckling_queue"
 
@@ -35,14 +33,6 @@ class QueueTable:
     def folder(self) -> Path:
         """Where its segments are, below the directory of a server."""
         return Path(_quoted(self.catalog)) / f"{_quoted(self.schema)}.{_quoted(self.name)}"
-
-    def is_named(self, catalog: str, schema: str, name: str) -> bool:
-        """True if that is its name, as DuckDB compares names."""
-        return (folded(self.catalog), folded(self.schema), folded(self.name)) == (
-            folded(catalog),
-            folded(schema),
-            folded(name),
-        )
 
 
 @dataclass(frozen=True, order=True)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import shutil
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -111,9 +110,14 @@ class Ownership:
         return self._clock() - since >= SILENCE_SECONDS
 
     def _remove_empty(self, directory: Path) -> None:
-        left = [path for path in directory.rglob("*") if path.is_file() and path.name != _OWNER]
-        if not left:
-            shutil.rmtree(directory, ignore_errors=True)
+        """Removes a directory in which nothing is left; never anything that is in it."""
+        with suppress(OSError):
+            for folder in sorted(directory.glob("**/"), reverse=True):
+                if folder != directory:
+                    folder.rmdir()
+            if [path.name for path in directory.iterdir()] == [_OWNER]:
+                (directory / _OWNER).unlink()
+                directory.rmdir()
 
     def _claim(self, directory: Path) -> str:
         return f"queue:{directory.name}"

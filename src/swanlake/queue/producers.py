@@ -6,7 +6,7 @@ Sequence numbers need not come in order, so what is remembered is sets of them, 
 from __future__ import annotations
 
 import threading
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -33,14 +33,13 @@ class Ranges:
 
     def add(self, first: int, last: int) -> None:
         """Adds all numbers from the first to the last."""
-        kept = []
-        for low, high in self.ranges:
-            if high + 1 < first or low - 1 > last:
-                kept.append((low, high))
-            else:
-                first, last = min(first, low), max(last, high)
-        insort(kept, (first, last))
-        self.ranges = kept
+        # The ranges that it meets or touches become one with it.
+        start = bisect_left(self.ranges, first - 1, key=lambda one: one[1])
+        end = bisect_right(self.ranges, last + 1, key=lambda one: one[0])
+        if start < end:
+            first = min(first, self.ranges[start][0])
+            last = max(last, self.ranges[end - 1][1])
+        self.ranges[start:end] = [(first, last)]
 
 
 class Taken:
@@ -65,16 +64,19 @@ class Taken:
 
     def ranges(self, producer: str) -> list[tuple[int, int]]:
         """The sequence numbers of a producer, as ranges without gaps."""
-        return self._ranges[producer].ranges if producer in self._ranges else []
+        return list(self._ranges[producer].ranges) if producer in self._ranges else []
 
     def both(self, producer: str, others: Ranges) -> list[Ingest]:
         """Those of a producer that are among others too."""
-        return [
-            Ingest(producer, number)
-            for first, last in self.ranges(producer)
-            for low, high in others.ranges
-            for number in range(max(first, low), min(last, high) + 1)
-        ]
+        found: list[Ingest] = []
+        for first, last in self.ranges(producer):
+            place = bisect_left(others.ranges, first, key=lambda one: one[1])
+            while place < len(others.ranges) and others.ranges[place][0] <= last:
+                low, high = others.ranges[place]
+                numbers = range(max(first, low), min(last, high) + 1)
+                found += [Ingest(producer, number) for number in numbers]
+                place += 1
+        return found
 
 
 class Producers:

@@ -2,22 +2,44 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from swanlake.errors import InvalidRequest
 from swanlake.lake.layout import Column, folded
 from swanlake.queue.dead_letters import DeadLetter, DeadLetters
-from swanlake.queue.segment import Header, Segment, nested_columns
+from swanlake.queue.segment import Header, Segment, SegmentDamaged, nested_columns
 from swanlake.queue.store import SegmentFile, Store
 from swanlake.queue.targets import Target
 
 
-def replayed(letter: DeadLetter, letters: DeadLetters, target: Target, store: Store) -> SegmentFile:
-    """Writes the segment; the letter can go then."""
+@dataclass(frozen=True)
+class Replay:
+    """What became of a dead letter."""
+
+    letter: DeadLetter
+    #: Why it stays a dead letter; None if it does not.
+    refused: str | None = None
+
+
+def check_replayable(letter: DeadLetter) -> None:
+    """Raises if there is nothing in a letter that could be replayed."""
     if not letter.replayable:
         raise InvalidRequest(
             f"The dead letter {letter.segment_id} holds damaged bytes and no rows to replay.",
             identifier="NOT_REPLAYABLE",
         )
-    content = letters.open(letter)
+
+
+def replayed(letter: DeadLetter, letters: DeadLetters, target: Target, store: Store) -> SegmentFile:
+    """Writes the segment; the letter can go then."""
+    check_replayable(letter)
+    try:
+        content = letters.open(letter)
+    except SegmentDamaged as damaged:
+        raise InvalidRequest(
+            f"The dead letter {letter.segment_id} cannot be read: {damaged}.",
+            identifier="NOT_REPLAYABLE",
+        ) from damaged
     header = Header(content.header.id, target.table, content.header.created_at)
     schema = header.schema(content.schema, _columns(content, target))
     named = [batch.ingest for batch in content.batches]

@@ -11,8 +11,9 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -24,8 +25,6 @@ import pyarrow as pa
 
 from swanlake.errors import (
     CatalogUnreachable,
-    InvalidRequest,
-    NotFound,
     QueryError,
     QueueUnavailable,
     StartupError,
@@ -54,7 +53,7 @@ from swanlake.queue.flush import Flusher, FlushReport
 from swanlake.queue.names import Ingest, QueueTable
 from swanlake.queue.ownership import Ownership
 from swanlake.queue.producers import Producers, Ranges, prefix, read_notes
-from swanlake.queue.replay import replayed
+from swanlake.queue.replay import Replay, check_replayable, replayed
 from swanlake.queue.segment import Header, Segment, SegmentDamaged
 from swanlake.queue.settings import QueueSettings
 from swanlake.queue.status import SegmentStatus, TableStatus, segment_status, table_status
@@ -137,6 +136,9 @@ class DucklingQueue:
         self._stopping = threading.Event()
         self._recovered = threading.Event()
         self._lost_ownership = False
+        self._replaying = threading.Lock()
+        #: Inserts that are under way.
+        self._enqueuing = 0
         self._flushes = ThreadPoolExecutor(
             settings.limits.max_parallel_flushes, thread_name_prefix="swanlake-flush"
         )
@@ -157,14 +159,26 @@ class DucklingQueue:
         The batches have the columns of the target's layout, by place. A batch whose name was taken
         before is not taken again.
         """
-        self._check_accepting()
-        if ingest is None:
-            return self._keep(target, iter(batches), None, check)
-        self._wait_until(self._recovered.is_set, check)
-        with self._producers.taking(target.table, ingest, check) as is_new:
-            if not is_new:
-                return sum(batch.num_rows for batch in batches)
-            return self._keep(target, iter(batches), ingest, check)
+        with self._under_way():
+            if ingest is None:
+                return self._keep(target, iter(batches), None, check)
+            self._wait_until(self._recovered.is_set, check)
+            with self._producers.taking(target.table, ingest, check) as is_new:
+                if not is_new:
+                    return sum(batch.num_rows for batch in batches)
+                return self._keep(target, iter(batches), ingest, check)
+
+    @contextmanager
+    def _under_way(self) -> Iterator[None]:
+        """An insert: the directory is not given up before it is over."""
+        with self._lock:
+            self._check_accepting()
+            self._enqueuing += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._enqueuing -= 1
 
     def _keep(
         self,
@@ -244,6 +258,8 @@ class DucklingQueue:
 
     def _on_sealed(self, segment: SegmentFile) -> None:
         with self._lock:
+            if self._is_sealed(segment):
+                return  # replayed here, and found in the directory of a server that died in it
             self._count(segment)
             self._tell(
                 Sealed(
@@ -255,6 +271,10 @@ class DucklingQueue:
                     self._clock(),
                 )
             )
+
+    def _is_sealed(self, segment: SegmentFile) -> bool:
+        state = self._coordinator.tables.get(segment.table)
+        return state is not None and any(one.id == segment.id for one in state.sealed)
 
     def _count(self, segment: SegmentFile) -> None:
         self._segments[segment.id] = segment
@@ -292,11 +312,9 @@ class DucklingQueue:
         """
         self._wait_until(self._recovered.is_set, check)
         with self._lock:
-            segments = [
-                *(one for one, readers in self._lingering.items() if reader in readers),
-                *self._segments.values(),
-            ]
-            segments = [one for one in segments if one.table == table]
+            lingering = [one for one, readers in self._lingering.items() if reader in readers]
+            found = {one.id: one for one in [*lingering, *self._segments.values()]}
+            segments = [one for one in found.values() if one.table == table]
         opened: list[Segment] = []
         for segment in sorted(segments, key=lambda one: one.id):
             try:
@@ -381,31 +399,41 @@ class DucklingQueue:
         """The segments that were put aside."""
         return self._dead_letters.all()
 
-    def replay(self, segment_id: str | None = None) -> list[DeadLetter]:
-        """Brings dead letters back into the queue: one, or all that can be."""
+    def replay(self, segment_id: str | None = None) -> list[Replay]:
+        """Brings dead letters back into the queue: one, or all that can be.
+
+        One that cannot be is an error if it was asked for, and else says why it stays.
+        """
         self.targets.forget()
-        if segment_id is not None:
-            letter = self._dead_letters.named(segment_id)
-            self._replay(letter)
-            return [letter]
-        brought: list[DeadLetter] = []
-        for letter in self._dead_letters.all():
-            try:
+        with self._replaying:
+            if segment_id is not None:
+                letter = self._dead_letters.named(segment_id)
                 self._replay(letter)
-                brought.append(letter)
-            except (InvalidRequest, NotFound) as refused:
-                log.warning("the dead letter %s stays: %s", letter.segment_id, refused)
-        return brought
+                return [Replay(letter)]
+            done: list[Replay] = []
+            for letter in self._dead_letters.all():
+                try:
+                    self._replay(letter)
+                    done.append(Replay(letter))
+                except SwanLakeError as refused:
+                    done.append(Replay(letter, refused.message))
+            return done
 
     def _replay(self, letter: DeadLetter) -> None:
+        check_replayable(letter)
         with self._lock:
-            is_here = UUID(letter.segment_id) in self._segments
-        if is_here:  # a replay that was cut off, or one at the same time
-            self._dead_letters.remove(letter)
-            return
-        target = self.targets.find(letter.catalog, letter.schema, letter.table)
-        # Its id is what it was: if it is in the lake by now, the ledger knows.
-        self._on_sealed(replayed(letter, self._dead_letters, target, self._store))
+            known = self._segments.get(UUID(letter.segment_id))
+            state = self._coordinator.tables.get(known.table) if known else None
+            flushing = state is not None and UUID(letter.segment_id) in state.flushing
+        if flushing:
+            raise QueueUnavailable(
+                f"The flush that made {letter.segment_id} a dead letter is not over yet; try again."
+            )
+        if known is None:
+            target = self.targets.find(letter.catalog, letter.schema, letter.table)
+            # Its id is what it was: if it is in the lake by now, the ledger knows.
+            self._on_sealed(replayed(letter, self._dead_letters, target, self._store))
+        # Else a replay was cut off, and its segment was adopted.
         self._dead_letters.remove(letter)
 
     def stop(self, grace: float) -> None:
@@ -417,10 +445,10 @@ class DucklingQueue:
         # What was decided and has not begun is left for the next start.
         self._flushes.shutdown(wait=False, cancel_futures=True)
         with self._lock:
-            while self._running and time.monotonic() < deadline:
+            while (self._running or self._enqueuing) and time.monotonic() < deadline:
                 self._lock.wait(_WAIT_SECONDS)
-            running = self._running
-        if not running:
+            is_idle = not self._running and not self._enqueuing
+        if is_idle:  # else the directory stays locked until the process is gone
             self._ownership.release()
         self._claims.close()
 
@@ -444,7 +472,7 @@ class DucklingQueue:
             with suppress(Empty):
                 action = self._actions.get(timeout=max(0.0, ticked + pause - time.monotonic()))
                 if action is not None:
-                    self._act(action)
+                    self._guarded(partial(self._act, action))
                     if time.monotonic() - ticked < pause:
                         continue
             ticked = time.monotonic()
@@ -496,15 +524,19 @@ class DucklingQueue:
     def _adopt(self) -> None:
         """Takes the segments of servers that are gone, and looks at what was taken."""
         for directory in self._ownership.abandoned():
-            taken = list(self._taken_over(directory))
+            try:
+                taken = list(self._taken_over(directory))
+            except OSError as failed:
+                log.error("the segments in %s cannot be taken over: %s", directory, failed)
+                continue
             if taken:
                 log.info("%d segments of the server %s were adopted", len(taken), directory.name)
         for path in list(self._unexamined):
             try:
                 self._examine(path)
                 self._unexamined.remove(path)
-            except CatalogUnreachable as unwritable:
-                log.error("%s stays where it is: %s", path, unwritable)
+            except (CatalogUnreachable, OSError) as failed:
+                log.error("%s stays where it is: %s", path, failed)
         self._producers.forget()
 
     def _taken_over(self, directory: Path) -> Iterator[Path]:
@@ -529,6 +561,9 @@ class DucklingQueue:
             self._running += 1
         try:
             self._bring(action)
+        except Exception as error:
+            log.exception("the end of a flush of %s failed", action.table.full_name)
+            self._flush_failed(action, error)
         finally:
             with self._lock:
                 self._running -= 1

@@ -74,6 +74,8 @@ class OpenSegment(SegmentFile):
 
     def append(self, batches: Sequence[tuple[Any, Ingest | None]]) -> None:
         """Adds batches, all of them or none; they are on disk when it returns."""
+        if not batches:
+            return
         data = bytearray() if self.size else bytearray(self._encoder.start)
         sequence, rows = self._sequence, 0
         for batch, ingest in batches:
@@ -162,6 +164,7 @@ class Store:
         except OSError as failed:
             if isinstance(failed, SwanLakeError):
                 raise  # a timeout is an OSError as well
+            path.unlink(missing_ok=True)
             raise unwritable(path, failed) from failed
         finally:
             partial.unlink(missing_ok=True)

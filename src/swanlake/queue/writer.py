@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from swanlake.errors import QueueUnavailable
+from swanlake.errors import QueueStateUnknown, QueueUnavailable
 from swanlake.lake.layout import Table
 from swanlake.queue.names import Ingest, QueueTable
 from swanlake.queue.store import OpenSegment, Store
@@ -82,11 +82,6 @@ class TableWriter:
         with self._segment_lock:
             self._seal(segment)
 
-    def size_of(self, segment: OpenSegment) -> int:
-        """How much of a segment is acknowledged; no write is half done meanwhile."""
-        with self._segment_lock:
-            return segment.size
-
     def _seal(self, segment: OpenSegment | None = None) -> None:
         if self._segment is None or (segment is not None and segment is not self._segment):
             return
@@ -111,10 +106,11 @@ class TableWriter:
                         f"The queue's disk did not answer for {_WRITE_SECONDS:g} s. Nothing was "
                         "written."
                     )
-                raise QueueUnavailable(
+                if entry.woken.is_set():
+                    continue  # its turn has come, or its end, in this very moment
+                raise QueueStateUnknown(
                     f"The queue's disk did not answer for {_WRITE_SECONDS:g} s; it is not known "
-                    "whether the rows are kept.",
-                    identifier="QUEUE_STATE_UNKNOWN",
+                    "whether the rows are kept."
                 )
 
     def _withdraw(self, entry: _Entry) -> bool:
@@ -155,7 +151,7 @@ class TableWriter:
             with self._segment_lock:
                 segment = self._segment_for(entries[0].layout, entries[0].batch.schema)
                 try:
-                    segment.append(_combined(entries))
+                    segment.append(_combined(_new(entries, segment)))
                 except QueueUnavailable:
                     self._seal()  # a file that could not be written once is not written again
                     raise
@@ -179,6 +175,19 @@ class TableWriter:
 def _kind(entry: _Entry) -> tuple[Any, Any]:
     """What rows must have in common to be one batch; the time zone of a session is in its types."""
     return entry.layout.columns, entry.batch.schema
+
+
+def _new(entries: list[_Entry], segment: OpenSegment) -> list[_Entry]:
+    """Without batches that were given up as lost and sent again, and came after all."""
+    named: set[Ingest] = set()
+    new: list[_Entry] = []
+    for entry in entries:
+        if entry.ingest is not None:
+            if entry.ingest in segment.taken or entry.ingest in named:
+                continue
+            named.add(entry.ingest)
+        new.append(entry)
+    return new
 
 
 def _combined(entries: list[_Entry]) -> list[tuple[Any, Ingest | None]]:

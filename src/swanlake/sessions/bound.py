@@ -10,6 +10,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from swanlake.errors import CommitConflict
 from swanlake.sessions import binding
 from swanlake.sessions.direct import BOUND
 from swanlake.sessions.execution import Execution, Outcome
@@ -109,9 +110,14 @@ class BoundRuns:
         finally:
             on.to_queue = None
         if rows:
-            shadow = rows[0][0]
-            ingest = run.ingest(shadow.shown_name)
-            on.queue.keep(shadow, (batch for _, batch in rows), ingest, run.check)
+            target = rows[-1][0]
+            if any(one.layout.columns != target.layout.columns for one, _ in rows):
+                raise CommitConflict(
+                    f"The table {target.table.full_name} was changed meanwhile. Nothing was kept; "
+                    "send the rows again."
+                )
+            ingest = run.ingest(target.table.full_name)
+            on.queue.keep(target, (batch for _, batch in rows), ingest, run.check)
 
     def _run_row(self, run: Run, statement: Statement, batch: Any, row: int) -> Outcome:
         values = binding.plain_values(batch, row)

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from swanlake.errors import Code, InvalidRequest, QueryError
 from swanlake.lake.layout import Column, Table, folded
+from swanlake.queue.names import QUEUE
 from swanlake.sql.insert import InsertHead, insert_head
 
 #: The view through which statements read the rows that a client sent.
@@ -81,7 +82,7 @@ class DirectRows:
         column = self.layout.columns[number]
         if not column.nullable and values.null_count:
             raise QueryError(
-                f"Constraint Error: NOT NULL constraint failed: {self.layout.full_name}."
+                f"Constraint Error: NOT NULL constraint failed: {QUEUE}.{self.layout.full_name}."
                 f"{column.name}",
                 identifier="CONSTRAINT_ERROR",
                 code=Code.INVALID_ARGUMENT,

@@ -24,6 +24,7 @@ from swanlake.errors import (
 from swanlake.lake.gate import CommitGate
 from swanlake.lake.lake import Lake
 from swanlake.queue.runtime import DucklingQueue
+from swanlake.queue.targets import Target
 from swanlake.sessions.catalogs import LakeCatalogs
 from swanlake.sessions.describe import describe
 from swanlake.sessions.direct import BOUND
@@ -88,7 +89,7 @@ class Execution:
         #: Rows of a client that the running statement can read, and rows to be queued as one.
         self.bound: Any = None
         self._exposed = False
-        self.to_queue: list[tuple[Shadow, Any]] | None = None
+        self.to_queue: list[tuple[Target, Any]] | None = None
         self._location: tuple[str, str] | None = None
         #: Clients send the same short texts again and again.
         self._parsed: Recent[list[Statement]] = Recent()
@@ -126,6 +127,8 @@ class Execution:
             self._fail(error)
 
     def run_all(self, run: Run, statements: list[Statement]) -> Outcome:
+        if len(statements) > 1:
+            run.check_names(sum(self.queue.is_insert(one.text) for one in statements))
         for statement in statements[:-1]:
             self.run_one(run, statement, keep_rows=False)
         return self.run_one(run, statements[-1])
@@ -268,13 +271,15 @@ class Execution:
         connection = self.connection
         try:
             with run.engaged(connection), self._queued_rows(run, statement):
-                rows = self.queue.rows_of(connection, statement, parameters, shadow, self.bound)
+                target, rows = self.queue.rows_of(
+                    connection, statement, parameters, shadow, self.bound
+                )
                 if self.to_queue is not None:
                     batches = list(rows)
-                    self.to_queue += [(shadow, batch) for batch in batches]
+                    self.to_queue += [(target, batch) for batch in batches]
                     return Outcome(affected=sum(batch.num_rows for batch in batches))
                 ingest = run.ingest(shadow.shown_name)
-                return Outcome(affected=self.queue.keep(shadow, rows, ingest, run.check))
+                return Outcome(affected=self.queue.keep(target, rows, ingest, run.check))
         except STATEMENT_ERRORS as error:
             self._fail(error, statement)
 

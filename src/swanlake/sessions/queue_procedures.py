@@ -70,6 +70,7 @@ _LETTERS = pa.schema(
         ("path", pa.string()),
     ]
 )
+_REPLAYED = pa.schema([*_LETTERS, ("refused", pa.string())])
 _STATE = pa.schema([("state", pa.string())])
 
 
@@ -127,7 +128,7 @@ def _dead_letters(scope: Scope) -> Rows:
 
 
 def _replay(scope: Scope, segment: str | None) -> Rows:
-    return [_letter(letter) for letter in scope.queue.replay(segment)]
+    return [_letter(one.letter) | {"refused": one.refused} for one in scope.queue.replay(segment)]
 
 
 def _pause(scope: Scope) -> Rows:
@@ -175,7 +176,7 @@ QUEUE_PROCEDURES = (
     Procedure("duckling_queue_status", (), 0, _STATUS, False, _status),
     Procedure("duckling_queue_segments", ("table",), 1, _SEGMENTS, False, _segments),
     Procedure("duckling_queue_dead_letters", (), 0, _LETTERS, False, _dead_letters),
-    Procedure("duckling_queue_replay", ("segment",), 1, _LETTERS, False, _replay),
+    Procedure("duckling_queue_replay", ("segment",), 1, _REPLAYED, False, _replay),
     Procedure("duckling_queue_pause", (), 0, _STATE, False, _pause),
     Procedure("duckling_queue_resume", (), 0, _STATE, False, _resume),
 )

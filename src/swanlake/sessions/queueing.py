@@ -33,6 +33,7 @@ from swanlake.sql.insert import InsertHead, insert_head, unquoted
 from swanlake.sql.quoting import identifier, literal, qualified
 from swanlake.sql.references import Reference, Replacement, references, replaced
 from swanlake.sql.statement import Kind, Statement, parse
+from swanlake.sql.tokens import Token
 
 _MENTIONED = re.compile(QUEUE, re.IGNORECASE)
 _PRAGMA = re.compile(rf"\s*PRAGMA\s+{QUEUE}\s*\.\s*(\w+)\s*(\(\s*\))?\s*;?\s*", re.IGNORECASE)
@@ -42,12 +43,11 @@ _SHADOW = "__duckling_queue_shadow_"
 _ROWS = "__duckling_queue_rows_"
 _ROWS_NAME = re.compile(rf"{_ROWS}\d+")
 _BATCH_ROWS = 100_000
-#: A shadow that has seen so many rows is emptied.
-_SHADOW_ROWS = 100_000
+#: A shadow that has seen so much is emptied.
+_SHADOW_BYTES = 8 * 1024 * 1024
 #: The words before the name of what a statement changes.
-_BEFORE_TARGET = frozenset(
-    "update delete from truncate merge into drop alter table view schema if exists not copy create "
-    "or replace temp temporary comment on vacuum analyze only use".split()
+_BEFORE_TARGET = (
+    "update into table truncate analyze vacuum exists view schema use on only copy".split()
 )
 _CHANGES = (
     StatementType.UPDATE,
@@ -58,6 +58,8 @@ _CHANGES = (
     StatementType.CREATE,
     StatementType.COPY,
     StatementType.SET,
+    StatementType.ANALYZE,
+    StatementType.VACUUM,
 )
 
 #: What Parquet can hold of a type; a row with anything else could never be flushed.
@@ -77,7 +79,7 @@ class Shadow:
     target: Target
     #: How DuckDB gives its rows to Arrow.
     schema: Any
-    rows_seen: int = 0
+    bytes_seen: int = 0
     #: False when the connection does not have it any more.
     exists: bool = True
 
@@ -152,6 +154,10 @@ class SessionQueue:
                 return self._translate_insert(connection, statement, head, where)
         if _NEW_TABLE.match(statement.text):
             return self._translate_create(connection, statement, where)
+        if statement.type == StatementType.PREPARE:
+            raise _refused("PREPARE would keep the rows that the queue holds now")
+        if statement.type == StatementType.EXPLAIN and self.is_insert(statement.text):
+            raise _refused("An INSERT into the queue has no plan to explain")
         self._refuse_changes(statement)
         return self._translate_reads(connection, statement, where)
 
@@ -256,17 +262,11 @@ class SessionQueue:
             raise _refused("A view or macro cannot read the queue: it would outlive its rows")
         if statement.type == StatementType.COPY and not statement.may_write:
             return
-        for token in statement.tokens:
-            if token.is_word(*_BEFORE_TARGET):
-                continue
-            if unquoted(token.text).lower() == QUEUE:
-                verb = statement.tokens[0].text.upper()
-                raise _refused(
-                    f"{verb} cannot be done on {QUEUE}: it takes INSERT and SELECT, and its tables "
-                    f"are those of the lake. Do it on the table itself"
-                )
-            if token.depth == 0 and not token.is_kw("with"):
-                return
+        if any(map(_is_target, *_neighbours(statement.tokens))):
+            raise _refused(
+                f"{statement.tokens[0].text.upper()} cannot be done on {QUEUE}: it takes INSERT "
+                "and SELECT, and its tables are those of the lake. Do it on the table itself"
+            )
 
     # ---- writing -------------------------------------------------------------------------------
 
@@ -312,24 +312,28 @@ class SessionQueue:
         parameters: Any,
         shadow: Shadow,
         bound: Any,
-    ) -> Iterator[Any]:
-        """The rows that an INSERT would put into its table, with the shadow's columns."""
+    ) -> tuple[Target, Iterator[Any]]:
+        """The table of an INSERT as it is now, and the rows that it would put there."""
         target = self._queue.targets.find(*shadow.table)
-        if not shadow.exists or target.layout.columns != shadow.target.layout.columns:
-            shadow = self._shadow(connection, shadow.table, target)
-        else:
-            shadow.target = target
+        shadow = self._shadow(connection, shadow.table, target)
         direct = DirectRows.of(statement.text, bound, shadow.schema, target.layout)
         if direct is not None:
-            yield from direct
-            return
-        reader = self._run_on_shadow(connection, statement, parameters, shadow)
-        for batch in reader:
-            shadow.rows_seen += batch.num_rows
+            return target, iter(direct)
+        return target, self._rows_of_shadow(connection, statement, parameters, shadow)
+
+    def _rows_of_shadow(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        statement: Statement,
+        parameters: Any,
+        shadow: Shadow,
+    ) -> Iterator[Any]:
+        for batch in self._run_on_shadow(connection, statement, parameters, shadow):
+            shadow.bytes_seen += batch.nbytes
             yield batch
-        if shadow.rows_seen > _SHADOW_ROWS:
+        if shadow.bytes_seen > _SHADOW_BYTES:
             connection.execute(f"TRUNCATE temp.main.{shadow.name}")
-            shadow.rows_seen = 0
+            shadow.bytes_seen = 0
 
     def _run_on_shadow(
         self,
@@ -357,10 +361,10 @@ class SessionQueue:
             raise type(error)(shadow.hidden(str(error))) from None
 
     def keep(
-        self, shadow: Shadow, rows: Iterator[Any], ingest: Ingest | None, check: Callable[[], None]
+        self, target: Target, rows: Iterator[Any], ingest: Ingest | None, check: Callable[[], None]
     ) -> int:
         """Puts rows into the queue; their number, once they are on disk."""
-        return self._queue.enqueue(shadow.target, rows, ingest, check)
+        return self._queue.enqueue(target, rows, ingest, check)
 
     def _shadow(self, connection: duckdb.DuckDBPyConnection, table: Name, target: Target) -> Shadow:
         known = next((one for one in self._shadows.values() if one.table == table), None)
@@ -369,6 +373,7 @@ class SessionQueue:
             and known.exists
             and known.target.layout.columns == target.layout.columns
         ):
+            known.target = target  # another table may have its name and its columns by now
             return known
         if any(_has_geometry(column) for column in target.layout.columns):
             raise _unkeepable(table)
@@ -433,12 +438,16 @@ class SessionQueue:
         What the lake shows to the transaction is fixed after the queue was looked at. A segment
         that came into the lake by then is not shown; any other is: each row is there once.
         """
+        views = self._views_in(statement)
+        targets = {view: self._queue.targets.find(*self._views[view]) for view in views}
+        # All of the queue first: the first look at the lake fixes what is seen of it.
+        buffered = {
+            view: [] if describe else self._queue.buffered(target.table, check, self._reader)
+            for view, target in targets.items()
+        }
         with ExitStack() as stack:
-            for view in self._views_in(statement):
-                target = self._queue.targets.find(*self._views[view])
-                segments = (
-                    [] if describe else self._queue.buffered(target.table, check, self._reader)
-                )
+            for view, target in targets.items():
+                segments = buffered[view]
                 if segments:
                     segments = self._not_in_the_lake(connection, target, segments)
                 query = stack.enter_context(
@@ -461,6 +470,23 @@ class SessionQueue:
         return [
             one for one in segments if known.get(ledger_entry(one.header.id), row[0] + 1) > row[0]
         ]
+
+
+def _neighbours(tokens: list[Token]) -> tuple[list[Token | None], ...]:
+    """Every token's second before it, the one before it, and itself."""
+    padded = [None, None, *tokens]
+    return padded[:-2], padded[1:-1], padded[2:]
+
+
+def _is_target(second: Token | None, before: Token | None, token: Token | None) -> bool:
+    """True for the name of the queue where a statement says what it changes."""
+    if token is None or before is None or unquoted(token.text).lower() != QUEUE:
+        return False
+    if second is not None and second.is_word("as"):
+        return False  # CREATE TABLE t AS TABLE …
+    if before.is_word("from"):
+        return second is not None and second.is_word("delete")
+    return before.is_word(*_BEFORE_TARGET)
 
 
 def _drop_view(connection: duckdb.DuckDBPyConnection, view: str) -> None:
@@ -509,7 +535,7 @@ def _returning(connection: duckdb.DuckDBPyConnection, statement: Statement) -> d
     try:
         [returning] = connection.extract_statements(f"{with_builtins(text)}\nRETURNING *")
     except duckdb.ParserException:  # a comment stands after the semicolon
-        end = max(token.start for token in statement.tokens if token.text == ";")
+        end = next(one.start for one in statement.tokens if one.depth == 0 and one.text == ";")
         text = statement.text.encode()[:end].decode()
         [returning] = connection.extract_statements(f"{text}\nRETURNING *")
     return returning

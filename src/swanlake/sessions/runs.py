@@ -54,13 +54,21 @@ class Run:
         ingest = self._ingest()
         if ingest is not None:
             if table in self._ingested:
-                raise InvalidRequest(
-                    f"The text inserts into {table} twice, and both would be batch "
-                    f"{ingest.sequence} of {ingest.producer}: send them one by one.",
-                    identifier="INGEST_AMBIGUOUS",
-                )
+                raise self._ambiguous(ingest)
             self._ingested.add(table)
         return ingest
+
+    def check_names(self, inserts: int) -> None:
+        """Refuses a text whose inserts into the queue would all have one name."""
+        if inserts > 1 and (ingest := self._ingest()) is not None:
+            raise self._ambiguous(ingest)
+
+    def _ambiguous(self, ingest: Ingest) -> InvalidRequest:
+        return InvalidRequest(
+            f"The text has more than one INSERT into the queue, and each would be batch "
+            f"{ingest.sequence} of {ingest.producer}: send them one by one.",
+            identifier="INGEST_AMBIGUOUS",
+        )
 
     @contextmanager
     def call(self, client_is_gone: Callable[[], bool] | None) -> Iterator[None]:
@@ -100,9 +108,11 @@ class Run:
         except BaseException as error:
             with self._lock:
                 stopped = self._stop
-            if stopped is not None and isinstance(error, Exception):
-                raise stopped from None
-            raise
+            if stopped is None or not isinstance(error, Exception):
+                raise
+            if isinstance(error, SwanLakeError) and error.in_doubt:
+                raise  # that it may have been done matters more than that it was to be stopped
+            raise stopped from None
         finally:
             with self._lock:
                 self._connection = None
