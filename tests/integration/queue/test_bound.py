@@ -247,9 +247,9 @@ def test_ingestion_appends_by_the_names_of_columns(cursor: Any, swans: str) -> N
     assert ingested(cursor, swans, pa.table({"S": ["x"], "I": [2]})) == 1
     assert ingested(cursor, swans, pa.RecordBatch.from_pylist([], SWANS.schema)) == 0
     kept = [(1, "unknown", 0.5), (2, "x", None)]
-    assert rows(cursor, f"FROM duckling_queue.{swans}") == kept
+    assert rows(cursor, f"FROM duckling_queue.{swans} ORDER BY i") == kept
     flush(cursor, swans)
-    assert rows(cursor, f"FROM {swans}") == kept
+    assert rows(cursor, f"FROM {swans} ORDER BY i") == kept
 
 
 @pytest.mark.parametrize("mode", ["create", "create_append"])
