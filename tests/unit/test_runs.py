@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import duckdb
 import pytest
 
-from swanlake.errors import QueryCancelled, QueryTimeout
+from swanlake.errors import QueryCancelled, QueryTimeout, QueueStateUnknown
 from swanlake.sessions.ids import SessionKey, peer_address
 from swanlake.sessions.runs import Run, Watchdog
 from tests.flight import eventually
@@ -122,3 +122,17 @@ def test_what_is_done_is_not_reported_stopped(
         run.cancel(QueryCancelled("too late"))
         with run.engaged(connection):
             assert connection.fetchall() == [(1,)]
+
+
+def test_what_may_have_been_done_is_not_reported_as_stopped(
+    watchdog: Watchdog, connection: duckdb.DuckDBPyConnection
+) -> None:
+    run = Run(watchdog, KEY)
+
+    def stopped_in_doubt() -> None:
+        with run.engaged(connection):
+            run.cancel(QueryCancelled("stop"))
+            raise QueueStateUnknown("the disk does not answer")
+
+    with pytest.raises(QueueStateUnknown):
+        stopped_in_doubt()

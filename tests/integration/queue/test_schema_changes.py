@@ -177,3 +177,22 @@ def test_a_value_that_no_file_can_hold_does_not_stop_the_table(cursor: Any, name
     finally:
         cursor.execute(f"DROP TABLE {name}")  # so that it does not trouble other tests
         flush(cursor, name)
+
+
+def test_an_insert_is_for_the_table_that_has_the_name_now(cursor: Any, swans: str) -> None:
+    flush(cursor, swans)
+    cursor.execute(f"CREATE TABLE {swans}_other (i INTEGER, s VARCHAR)")
+    cursor.execute(f"ALTER TABLE {swans} RENAME TO {swans}_old")
+    cursor.execute(f"ALTER TABLE {swans}_other RENAME TO {swans}")
+    cursor.execute(f"INSERT INTO duckling_queue.{swans} VALUES (3, 'new')")
+    flush(cursor, swans)
+    assert rows(cursor, f"FROM {swans}") == [(3, "new")]
+    assert count(cursor, f"{swans}_old") == 2
+
+
+def test_an_insert_after_a_table_was_replaced_is_for_the_new_one(cursor: Any, swans: str) -> None:
+    flush(cursor, swans)
+    cursor.execute(f"CREATE OR REPLACE TABLE {swans} (i INTEGER, s VARCHAR)")
+    cursor.execute(f"INSERT INTO duckling_queue.{swans} VALUES (3, 'new')")
+    flush(cursor, swans)
+    assert rows(cursor, f"FROM {swans}") == [(3, "new")]

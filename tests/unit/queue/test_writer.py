@@ -365,3 +365,22 @@ def test_sealing_without_rows_does_nothing(queue: Queue) -> None:
     queue.writer.seal()
     assert queue.sealed == []
     assert queue.files == []
+
+
+def test_a_named_batch_that_comes_again_is_written_once(queue: Queue, disk: Disk) -> None:
+    disk.is_slow = True
+    first = queue.append_later(1)
+    disk.await_sync()
+    names = [Ingest("p", 7), Ingest("p", 7), Ingest("p", 8)]
+    waiting = [
+        queue._pool.submit(queue.append, value, ingest=name, check=queue._waiting.release)
+        for value, name in zip((2, 2, 3), names, strict=True)
+    ]
+    for _ in waiting:
+        queue.await_waiting()
+    disk.is_slow = False
+    disk.end_sync()
+    for future in (first, *waiting):
+        future.result(PATIENCE)
+    queue.append(2, ingest=Ingest("p", 7))
+    assert sorted(queue.values()) == [1, 2, 3]

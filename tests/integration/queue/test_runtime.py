@@ -1,0 +1,141 @@
+"""The queue by itself: replays beside flushes, readers beside both."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from swanlake.engine.host import SharedHost
+from swanlake.engine.instance import EngineSpec
+from swanlake.errors import QueueUnavailable
+from swanlake.lake.gate import CommitGate
+from swanlake.lake.lake import Lake
+from swanlake.lake.types import ColumnSpec
+from swanlake.pipeline.inline import InlineRunner
+from swanlake.queue.flush import Flusher, FlushReport
+from swanlake.queue.names import QueueTable
+from swanlake.queue.runtime import DucklingQueue
+from swanlake.queue.settings import QueueSettings
+from swanlake.queue.store import SegmentFile
+from swanlake.queue.targets import Target
+
+PATIENCE = 30.0
+
+
+class HeldFlush:
+    """A flush that has done its work and is not over before it may."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.done = threading.Event()
+        self.may_end = threading.Event()
+        flush = Flusher.flush
+
+        def held(
+            flusher: Flusher, table: QueueTable, segments: Sequence[SegmentFile]
+        ) -> FlushReport:
+            report = flush(flusher, table, segments)
+            self.done.set()
+            assert self.may_end.wait(PATIENCE)
+            return report
+
+        monkeypatch.setattr(Flusher, "flush", held)
+
+
+@pytest.fixture
+def sales(tmp_path: Path) -> Iterator[Lake]:
+    with Lake.open(tmp_path / "catalogs", tmp_path / "data") as lake:
+        catalog = lake.ensure_catalog("swanlake")
+        catalog.create_table("main", "t", [ColumnSpec("i", "BIGINT")])
+        yield lake
+
+
+@pytest.fixture
+def queue(sales: Lake, tmp_path: Path) -> Iterator[DucklingQueue]:
+    location = sales.location(sales.catalog("swanlake").info)
+    host = SharedHost(EngineSpec(lake=location, temp_directory=tmp_path / "tmp"))
+    settings = QueueSettings(tmp_path / "queue", dead_letters=str(tmp_path / "letters"))
+    queue = DucklingQueue(settings, sales, CommitGate(5), InlineRunner(host))
+    yield queue
+    queue.stop(PATIENCE)
+    host.close()
+
+
+@pytest.fixture
+def target(queue: DucklingQueue) -> Target:
+    return queue.targets.find("swanlake", "main", "t")
+
+
+@pytest.fixture
+def later() -> Iterator[Callable[..., Any]]:
+    with ThreadPoolExecutor(4) as threads:
+        yield threads.submit
+
+
+def numbers(*values: int) -> list[Any]:
+    return [pa.record_batch({"i": pa.array(values, pa.int64())})]
+
+
+def rows(queue: DucklingQueue, target: Target, **reader: Any) -> int:
+    return sum(one.rows for one in queue.buffered(target.table, lambda: None, **reader))
+
+
+def test_a_letter_whose_flush_is_not_over_cannot_be_replayed_away(
+    queue: DucklingQueue,
+    sales: Lake,
+    target: Target,
+    later: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    queue.enqueue(target, numbers(1, 2))
+    sales.catalog("swanlake").drop_table("main", "t")
+    held = HeldFlush(monkeypatch)
+    flushed = later(queue.flush)
+    assert held.done.wait(PATIENCE)
+    [letter] = queue.dead_letters()
+    with pytest.raises(QueueUnavailable, match="not over yet"):
+        queue.replay(letter.segment_id)
+    held.may_end.set()
+    assert flushed.result(PATIENCE)[0].dead_letters == 1
+    sales.catalog("swanlake").create_table("main", "t", [ColumnSpec("i", "BIGINT")])
+    assert [one.refused for one in queue.replay()] == [None]
+    assert queue.flush()[0].rows == 2
+
+
+def test_replays_at_the_same_time_bring_a_letter_back_once(
+    queue: DucklingQueue, sales: Lake, target: Target, later: Callable[..., Any]
+) -> None:
+    queue.enqueue(target, numbers(1, 2))
+    sales.catalog("swanlake").drop_table("main", "t")
+    assert queue.flush()[0].dead_letters == 1
+    sales.catalog("swanlake").create_table("main", "t", [ColumnSpec("i", "BIGINT")])
+    replays = [later(queue.replay) for _ in range(4)]
+    assert sum(len(replay.result(PATIENCE)) for replay in replays) == 1
+    queue.flush()
+    assert queue.status() == []
+    assert queue.dead_letters() == []
+
+
+def test_what_is_flushed_stays_for_a_reader_and_is_there_once(
+    queue: DucklingQueue,
+    target: Target,
+    later: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    queue.enqueue(target, numbers(1, 2, 3))
+    reader = queue.reader()
+    held = HeldFlush(monkeypatch)
+    flushed = later(queue.flush)
+    assert held.done.wait(PATIENCE)
+    assert rows(queue, target, reader=reader) == 3
+    held.may_end.set()
+    flushed.result(PATIENCE)
+    assert rows(queue, target, reader=reader) == 3
+    assert rows(queue, target) == 0
+    queue.leave(reader)
+    assert list(queue.settings.root.rglob("*.arrows")) == []
