@@ -27,7 +27,7 @@ from swanlake.cli import main
 from swanlake.lake import files
 from swanlake.lake import store as commits
 from swanlake.pipeline import inline
-from swanlake.queue import dead_letters, flush, runtime, store
+from swanlake.queue import adoption, dead_letters, flush, runtime, store
 
 ORDER = "DOOMED_SERVER_ORDER"
 
@@ -208,7 +208,7 @@ def watch_steps(doom: Doom) -> None:
     watch(store.OpenSegment, "seal", at("seal: begins"), at("seal: done"))
     watch(inline, "run_unit", at("unit: begins"), at("unit: files written"))
     watch(flush.Flusher, "_commit", at("flush: before the commit"), at("flush: committed"))
-    watch(runtime.DucklingQueue, "_examine", at("adopt: all renamed"), nothing)
+    watch(adoption.Adoption, "_examine", at("adopt: all renamed"), nothing)
     watch(runtime, "replayed", nothing, at("replay: segment written"))
     watch_removals(doom)
     watch_renames(doom)

@@ -12,10 +12,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
-from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 from uuid import UUID
@@ -33,6 +31,7 @@ from swanlake.errors import (
 from swanlake.lake.gate import CommitGate
 from swanlake.lake.ids import uuid7
 from swanlake.lake.lake import Lake
+from swanlake.queue.adoption import Adoption
 from swanlake.queue.coordinator import (
     Action,
     Coordinator,
@@ -59,6 +58,7 @@ from swanlake.queue.settings import QueueSettings
 from swanlake.queue.status import SegmentStatus, TableStatus, segment_status, table_status
 from swanlake.queue.store import OpenSegment, SegmentFile, Store
 from swanlake.queue.targets import Target, Targets
+from swanlake.queue.wishes import Wish, Wishes
 from swanlake.queue.work import Runner
 from swanlake.queue.writer import TableWriter
 
@@ -69,20 +69,9 @@ _SMALL_BYTES = 4 * 1024 * 1024
 _TICK_SECONDS = 1.0
 _SIGN_SECONDS = 5.0
 _WAIT_SECONDS = 0.05
+#: How long the recovery may keep others waiting; it goes on behind them.
+_RECOVERY_SECONDS = 60.0
 _PAUSED = "paused"
-
-
-@dataclass
-class _Wish:
-    """Somebody waits until these segments are in the lake."""
-
-    segments: dict[QueueTable, set[UUID]]
-    reports: dict[QueueTable, FlushReport] = field(default_factory=dict)
-    errors: dict[QueueTable, str] = field(default_factory=dict)
-
-    @property
-    def fulfilled(self) -> bool:
-        return all(not ids or table in self.errors for table, ids in self.segments.items())
 
 
 class Reader:
@@ -116,6 +105,7 @@ class DucklingQueue:
         self._dead_letters = DeadLetters(settings.dead_letters)
         self._flusher = Flusher(lake, runner, self._dead_letters, gate)
         self._producers = Producers(self._taken_by)
+        self._adoption = Adoption(self._ownership, self._store, self._dead_letters, self._on_sealed)
         self._coordinator = Coordinator(settings.limits)
         self._coordinator.paused = (settings.root / _PAUSED).exists()
         #: Guards the coordinator, the segments and the wishes; nothing is waited for under it.
@@ -123,13 +113,11 @@ class DucklingQueue:
         self._writers: dict[QueueTable, TableWriter] = {}
         self._segments: dict[UUID, SegmentFile] = {}
         self._sizes: dict[UUID, int] = {}
-        #: Files that were taken over from another server and not yet looked at.
-        self._unexamined: list[Path] = []
         self._readers: set[Reader] = set()
         #: Segments that are in the lake, and those who may not see them there yet.
         self._lingering: dict[SegmentFile, set[Reader]] = {}
         self._bytes = 0
-        self._wishes: list[_Wish] = []
+        self._wishes = Wishes()
         self._actions: SimpleQueue[Action | None] = SimpleQueue()
         #: Flushes that are under way.
         self._running = 0
@@ -162,7 +150,7 @@ class DucklingQueue:
         with self._under_way():
             if ingest is None:
                 return self._keep(target, iter(batches), None, check)
-            self._wait_until(self._recovered.is_set, check)
+            self._await_recovery(check)
             with self._producers.taking(target.table, ingest, check) as is_new:
                 if not is_new:
                     return sum(batch.num_rows for batch in batches)
@@ -310,7 +298,7 @@ class DucklingQueue:
         For a reader also those that came into the lake since it is one. A segment that is gone by
         the time it is opened is in the lake.
         """
-        self._wait_until(self._recovered.is_set, check)
+        self._await_recovery(check)
         with self._lock:
             lingering = [one for one, readers in self._lingering.items() if reader in readers]
             found = {one.id: one for one in [*lingering, *self._segments.values()]}
@@ -350,21 +338,21 @@ class DucklingQueue:
 
         Raises if that failed for one of them; the rows are still in the queue then.
         """
-        self._wait_until(self._recovered.is_set, check)
+        self._await_recovery(check)
         with self._lock:
             if self._coordinator.paused:
                 raise QueueUnavailable(
                     "The queue is paused; `CALL duckling_queue_resume()` lets it flush again.",
                     identifier="QUEUE_PAUSED",
                 )
-            wish = _Wish(
+            wish = Wish(
                 {
                     table: {segment.id for segment in state.segments}
                     for table, state in self._coordinator.tables.items()
                     if wanted(table)
                 }
             )
-            self._wishes.append(wish)
+            self._wishes.add(wish)
             self._tell(FlushRequested(frozenset(wish.segments), self._clock()))
         try:
             self._wait_until(lambda: wish.fulfilled, check)
@@ -383,17 +371,12 @@ class DucklingQueue:
     def pause(self) -> None:
         """No flush begins any more, also after a restart, until the queue is resumed."""
         (self.settings.root / _PAUSED).touch()
-        with self._lock:
-            for wish in self._wishes:
-                for table in (table for table, ids in wish.segments.items() if ids):
-                    wish.errors.setdefault(table, "the queue was paused.")
-            self._tell(Paused(self._clock()))
+        self._follow_pause()
 
     def resume(self) -> None:
         """Flushes begin again."""
         (self.settings.root / _PAUSED).unlink(missing_ok=True)
-        with self._lock:
-            self._tell(Resumed(self._clock()))
+        self._follow_pause()
 
     def dead_letters(self) -> list[DeadLetter]:
         """The segments that were put aside."""
@@ -503,8 +486,11 @@ class DucklingQueue:
         """Servers on one root are paused and resumed together."""
         paused = (self.settings.root / _PAUSED).exists()
         with self._lock:
-            if paused != self._coordinator.paused:
-                self._tell(Paused(self._clock()) if paused else Resumed(self._clock()))
+            if paused == self._coordinator.paused:
+                return
+            if paused:
+                self._wishes.give_up("the queue was paused.")
+            self._tell(Paused(self._clock()) if paused else Resumed(self._clock()))
 
     def _act(self, action: Action) -> None:
         match action:
@@ -522,37 +508,8 @@ class DucklingQueue:
             log.critical("another server has taken over the queue directory of this one")
 
     def _adopt(self) -> None:
-        """Takes the segments of servers that are gone, and looks at what was taken."""
-        for directory in self._ownership.abandoned():
-            try:
-                taken = list(self._taken_over(directory))
-            except OSError as failed:
-                log.error("the segments in %s cannot be taken over: %s", directory, failed)
-                continue
-            if taken:
-                log.info("%d segments of the server %s were adopted", len(taken), directory.name)
-        for path in list(self._unexamined):
-            try:
-                self._examine(path)
-                self._unexamined.remove(path)
-            except (CatalogUnreachable, OSError) as failed:
-                log.error("%s stays where it is: %s", path, failed)
+        self._adoption.adopt()
         self._producers.forget()
-
-    def _taken_over(self, directory: Path) -> Iterator[Path]:
-        for path in self._store.take_over(directory):
-            self._unexamined.append(path)  # at once: should the next one fail, this one is ours
-            yield path
-
-    def _examine(self, path: Path) -> None:
-        try:
-            segment = self._store.examine(path)
-        except SegmentDamaged as damaged:
-            log.error("%s cannot be read: %s", path, damaged)
-            self._dead_letters.put_unreadable(path, str(damaged))
-            path.unlink()
-            return
-        self._on_sealed(segment)
 
     def _flush(self, action: Flush) -> None:
         with self._lock:
@@ -595,12 +552,7 @@ class DucklingQueue:
             for segment in segments:
                 del self._segments[segment.id]
                 self._bytes -= self._sizes.pop(segment.id)
-            for wish in self._wishes:
-                waited_for = wish.segments.get(action.table, set())
-                if waited_for & set(action.segments):
-                    known = wish.reports.get(action.table, FlushReport(action.table))
-                    wish.reports[action.table] = known + report
-                    waited_for -= set(action.segments)
+            self._wishes.flushed(action.table, action.segments, report)
             self._tell(Flushed(action.table, action.segments, self._clock()))
 
     def _remove(self, segment: SegmentFile) -> None:
@@ -620,9 +572,7 @@ class DucklingQueue:
             exc_info=not expected,
         )
         with self._lock:
-            for wish in self._wishes:
-                if wish.segments.get(action.table, set()) & set(action.segments):
-                    wish.errors[action.table] = text
+            self._wishes.failed(action.table, action.segments, text)
             self._tell(Failed(action.table, text, self._clock()))
 
     # ---- inside --------------------------------------------------------------------------------
@@ -638,6 +588,20 @@ class DucklingQueue:
         for first, last in chain.from_iterable(waiting):
             taken.add(first, last)
         return taken
+
+    def _await_recovery(self, check: Callable[[], None]) -> None:
+        """Returns when what was found at the start is known: without it no answer is whole."""
+        deadline = time.monotonic() + _RECOVERY_SECONDS
+
+        def checked() -> None:
+            check()
+            if time.monotonic() > deadline:
+                raise QueueUnavailable(
+                    "The queue still looks at what it held before the start; retry in a moment. "
+                    "The server's log says what it waits for."
+                )
+
+        self._wait_until(self._recovered.is_set, checked)
 
     def _wait_until(self, reached: Callable[[], bool], check: Callable[[], None]) -> None:
         with self._lock:
