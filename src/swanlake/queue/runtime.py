@@ -49,6 +49,7 @@ from swanlake.queue.coordinator import (
 )
 from swanlake.queue.dead_letters import DeadLetter, DeadLetters
 from swanlake.queue.flush import Flusher, FlushReport
+from swanlake.queue.holdings import Holdings, Reader
 from swanlake.queue.names import Ingest, QueueTable
 from swanlake.queue.ownership import Ownership
 from swanlake.queue.producers import Producers, Ranges, prefix, read_notes
@@ -72,10 +73,6 @@ _WAIT_SECONDS = 0.05
 #: How long the recovery may keep others waiting; it goes on behind them.
 _RECOVERY_SECONDS = 60.0
 _PAUSED = "paused"
-
-
-class Reader:
-    """A transaction that may see the lake as it was."""
 
 
 class DucklingQueue:
@@ -111,12 +108,7 @@ class DucklingQueue:
         #: Guards the coordinator, the segments and the wishes; nothing is waited for under it.
         self._lock = threading.Condition()
         self._writers: dict[QueueTable, TableWriter] = {}
-        self._segments: dict[UUID, SegmentFile] = {}
-        self._sizes: dict[UUID, int] = {}
-        self._readers: set[Reader] = set()
-        #: Segments that are in the lake, and those who may not see them there yet.
-        self._lingering: dict[SegmentFile, set[Reader]] = {}
-        self._bytes = 0
+        self._holdings = Holdings()
         self._wishes = Wishes()
         self._actions: SimpleQueue[Action | None] = SimpleQueue()
         #: Flushes that are under way.
@@ -220,9 +212,9 @@ class DucklingQueue:
             )
         if self._stopping.is_set():
             raise QueueUnavailable("The server is shutting down; retry elsewhere.")
-        if self._bytes >= self.settings.max_bytes:
+        if self._holdings.bytes >= self.settings.max_bytes:
             raise QueueUnavailable(
-                f"The queue holds {self._bytes:,} bytes that are not in the lake yet, and "
+                f"The queue holds {self._holdings.bytes:,} bytes that are not in the lake yet, and "
                 f"duckling_queue_max_bytes is {self.settings.max_bytes:,}. Nothing was written. "
                 "Retry in a few seconds; `CALL duckling_queue_status()` says what it waits for.",
                 identifier="QUEUE_FULL",
@@ -239,7 +231,7 @@ class DucklingQueue:
 
     def _on_written(self, segment: OpenSegment) -> None:
         with self._lock:
-            self._count(segment)
+            self._holdings.put(segment)
             self._tell(
                 Enqueued(segment.table, segment.id, segment.rows, segment.size, self._clock())
             )
@@ -248,7 +240,7 @@ class DucklingQueue:
         with self._lock:
             if self._is_sealed(segment):
                 return  # replayed here, and found in the directory of a server that died in it
-            self._count(segment)
+            self._holdings.put(segment)
             self._tell(
                 Sealed(
                     segment.table,
@@ -264,31 +256,18 @@ class DucklingQueue:
         state = self._coordinator.tables.get(segment.table)
         return state is not None and any(one.id == segment.id for one in state.sealed)
 
-    def _count(self, segment: SegmentFile) -> None:
-        self._segments[segment.id] = segment
-        self._bytes += segment.size - self._sizes.get(segment.id, 0)
-        self._sizes[segment.id] = segment.size
-
     # ---- reading -------------------------------------------------------------------------------
 
     def reader(self) -> Reader:
         """Somebody whose view of the lake may grow old: what is flushed then stays for them."""
         with self._lock:
-            reader = Reader()
-            self._readers.add(reader)
-            return reader
+            return self._holdings.enter()
 
     def leave(self, reader: Reader) -> None:
         """Lets go of what stayed for a reader alone."""
         with self._lock:
-            self._readers.discard(reader)
-            for readers in self._lingering.values():
-                readers.discard(reader)
-            gone = [one for one, readers in self._lingering.items() if not readers]
-            for segment in gone:
-                del self._lingering[segment]
-        for segment in gone:
-            self._remove(segment)
+            gone = self._holdings.leave(reader)
+        self._remove(gone)
 
     def buffered(
         self, table: QueueTable, check: Callable[[], None], reader: Reader | None = None
@@ -300,11 +279,9 @@ class DucklingQueue:
         """
         self._await_recovery(check)
         with self._lock:
-            lingering = [one for one, readers in self._lingering.items() if reader in readers]
-            found = {one.id: one for one in [*lingering, *self._segments.values()]}
-            segments = [one for one in found.values() if one.table == table]
+            segments = self._holdings.of(table, reader)
         opened: list[Segment] = []
-        for segment in sorted(segments, key=lambda one: one.id):
+        for segment in segments:
             try:
                 opened.append(segment.open())
             except FileNotFoundError:
@@ -325,7 +302,7 @@ class DucklingQueue:
     def segments(self) -> list[SegmentStatus]:
         """Every segment that is not in the lake yet, oldest first in each table."""
         with self._lock:
-            return segment_status(self._coordinator, self._segments, self._clock())
+            return segment_status(self._coordinator, self._holdings.segments, self._clock())
 
     # ---- control -------------------------------------------------------------------------------
 
@@ -405,7 +382,7 @@ class DucklingQueue:
     def _replay(self, letter: DeadLetter) -> None:
         check_replayable(letter)
         with self._lock:
-            known = self._segments.get(UUID(letter.segment_id))
+            known = self._holdings.segments.get(UUID(letter.segment_id))
             state = self._coordinator.tables.get(known.table) if known else None
             flushing = state is not None and UUID(letter.segment_id) in state.flushing
         if flushing:
@@ -496,7 +473,7 @@ class DucklingQueue:
         match action:
             case Seal():
                 with self._lock:
-                    segment = self._segments.get(action.segment)
+                    segment = self._holdings.segments.get(action.segment)
                 if isinstance(segment, OpenSegment):
                     self._writer(action.table).seal(segment)
             case Flush():
@@ -528,18 +505,15 @@ class DucklingQueue:
 
     def _bring(self, action: Flush) -> None:
         with self._lock:
-            segments = [self._segments[id] for id in action.segments]
+            segments = [self._holdings.segments[id] for id in action.segments]
         try:
             report = self._flusher.flush(action.table, segments)
         except Exception as error:  # noqa: BLE001 - whatever it is, the rows stay in the queue
             self._flush_failed(action, error)
             return
         with self._lock:
-            if self._readers:
-                self._lingering |= {segment: set(self._readers) for segment in segments}
-        for segment in segments:
-            if segment not in self._lingering:
-                self._remove(segment)
+            gone = self._holdings.linger(segments)
+        self._remove(gone)
         log.info(
             "flushed %s: %d rows, %d files, snapshot %s, %.0f ms",
             action.table.full_name,
@@ -549,18 +523,17 @@ class DucklingQueue:
             report.milliseconds,
         )
         with self._lock:
-            for segment in segments:
-                del self._segments[segment.id]
-                self._bytes -= self._sizes.pop(segment.id)
+            self._holdings.drop(segments)
             self._wishes.flushed(action.table, action.segments, report)
             self._tell(Flushed(action.table, action.segments, self._clock()))
 
-    def _remove(self, segment: SegmentFile) -> None:
-        try:
-            self._store.remove(segment, keep=self.settings.retention_seconds > 0)
-        except OSError as stays:
-            # It is in the ledger: whoever finds it only removes it.
-            log.warning("%s cannot be removed: %s", segment.path, stays)
+    def _remove(self, segments: list[SegmentFile]) -> None:
+        for segment in segments:
+            try:
+                self._store.remove(segment, keep=self.settings.retention_seconds > 0)
+            except OSError as stays:
+                # It is in the ledger: whoever finds it only removes it.
+                log.warning("%s cannot be removed: %s", segment.path, stays)
 
     def _flush_failed(self, action: Flush, error: Exception) -> None:
         expected = isinstance(error, SwanLakeError | duckdb.Error | OSError)
@@ -581,7 +554,7 @@ class DucklingQueue:
         """The batches of a producer that are in the queue or in the lake."""
         # In this order: what moves from the one to the other meanwhile is seen at least once.
         with self._lock:
-            segments = [one for one in self._segments.values() if one.table == table]
+            segments = self._holdings.of(table)
         waiting = [one.taken.ranges(producer) for one in segments]
         catalog = self._lake.catalog(table.catalog)
         taken = read_notes(catalog.ledger_under(prefix(producer, table.table_id)))

@@ -22,8 +22,9 @@ from swanlake.lake.lake import Lake
 from swanlake.lake.layout import Column, DefaultKind
 from swanlake.lake.types import ColumnSpec, duckdb_type
 from swanlake.queue.flush import ledger_entry
+from swanlake.queue.holdings import Reader
 from swanlake.queue.names import QUEUE, Ingest
-from swanlake.queue.runtime import DucklingQueue, Reader
+from swanlake.queue.runtime import DucklingQueue
 from swanlake.queue.targets import Target
 from swanlake.queue.work import segments_as_query
 from swanlake.sessions.direct import BOUND, DirectRows
