@@ -42,10 +42,14 @@ class ServerProcess:
         self.port = int(self.url.rsplit(":", 1)[1])
         return self
 
+    #: What Python runs.
+    _program: tuple[str, ...] = ("-m", "swanlake")
+
     def launch(self) -> None:
         """Starts the process without waiting for it."""
         self.home.parent.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "swanlake", "serve", "--home", str(self.home)]
+        self._ready_file.unlink(missing_ok=True)
+        command = [sys.executable, *self._program, "serve", "--home", str(self.home)]
         command += ["--ready-file", str(self._ready_file), *self._flags]
         if "--port" not in self._flags:
             command += ["--port", "0"]

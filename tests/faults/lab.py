@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -39,26 +37,12 @@ _CALL_HEADER = "adbc.flight.sql.rpc.call_header."
 class DoomedServer(ServerProcess):
     """``swanlake serve`` in a process that obeys orders to die."""
 
+    _program = (doomed_server.__file__,)
+
     def __init__(self, home: Path, *flags: str, **environment: str) -> None:
         self.order = home.with_name(home.name + ".order")
         environment[doomed_server.ORDER] = str(self.order)
         super().__init__(home, *flags, **environment)
-
-    def launch(self) -> None:
-        """Starts the process without waiting for it."""
-        self.home.parent.mkdir(parents=True, exist_ok=True)
-        self._ready_file.unlink(missing_ok=True)
-        command = [sys.executable, doomed_server.__file__, "serve", "--home", str(self.home)]
-        command += ["--ready-file", str(self._ready_file), "--port", "0", *self._flags]
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                command,
-                stdout=log,
-                stderr=log,
-                stdin=subprocess.DEVNULL,
-                env=os.environ | self._environment,
-                cwd=self.home.parent,
-            )
 
     def give_order(self, order: str) -> None:
         """Takes effect at once, and again after a restart, until it is taken back."""

@@ -26,6 +26,7 @@ from psycopg.conninfo import make_conninfo
 
 from swanlake.cli.commands import swanlake as command
 from swanlake.lake.lake import Lake
+from tests.cli_results import done, refused
 from tests.flight import FlightSql
 from tests.server_process import ServerProcess
 
@@ -60,21 +61,6 @@ def catalog(environment: dict[str, str]) -> Catalog:
         )
 
     return run
-
-
-def refused(result: Result, code: int, sentence: str) -> None:
-    """The command ended with this code and one sentence, and printed nothing else."""
-    assert result.exit_code == code, result.output
-    assert re.search(sentence, result.stderr), result.stderr
-    assert result.stderr.startswith("swanlake: ")
-    assert result.stderr.count("\n") == 1
-    assert result.stdout == ""
-
-
-def done(result: Result) -> str:
-    assert result.exit_code == 0, result.output
-    assert result.stderr == ""
-    return result.stdout
 
 
 def rows_of(result: Result) -> list[dict[str, Any]]:

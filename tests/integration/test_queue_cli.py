@@ -19,6 +19,7 @@ from click.testing import CliRunner, Result
 from swanlake.cli.commands import swanlake as command
 from swanlake.cli.connection import DEFAULT_URL
 from swanlake.client.driver import Connection
+from tests.cli_results import done, refused
 from tests.server_process import ServerProcess
 
 Queue = Callable[..., Result]
@@ -54,24 +55,9 @@ def sql(own_server: ServerProcess) -> Iterator[Callable[[str], list[dict[str, An
         yield lambda text: connection.execute(text).read_all().to_pylist()
 
 
-def done(result: Result) -> str:
-    assert result.exit_code == 0, result.output
-    assert result.stderr == ""
-    return result.stdout
-
-
 def rows_of(result: Result) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = json.loads(done(result))
     return rows
-
-
-def refused(result: Result, code: int, sentence: str) -> None:
-    """The command ended with this code and one sentence, and printed nothing else."""
-    assert result.exit_code == code, result.output
-    assert re.search(sentence, result.stderr), result.stderr
-    assert result.stderr.startswith("swanlake: ")
-    assert result.stderr.count("\n") == 1
-    assert result.stdout == ""
 
 
 def test_an_empty_queue(queue: Queue) -> None:

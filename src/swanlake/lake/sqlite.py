@@ -35,6 +35,7 @@ from swanlake.lake.turns import FileTurns, TurnTimeout
 
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _LOCK_SECONDS = 60.0
+_SWITCH_SECONDS = 10.0
 #: The name under which a fork in the making sees its parent.
 _PARENT = "parent"
 _TRIGGERS = ("ducklake_fence", "swanlake_defer")
@@ -55,8 +56,7 @@ def sqlite_engine(path: Path, *, create: bool = False) -> Engine:
             check_same_thread=False,
             isolation_level=None,  # BEGIN is ours: it must take the lock before anything is read
         )
-        # The mode is kept in the file; in SQLite's default one a writer locks all readers out.
-        connection.execute("PRAGMA journal_mode = wal")
+        _into_wal_mode(connection)
         connection.execute("PRAGMA synchronous = full")  # a commit is on disk when it is answered
         connection.execute("PRAGMA busy_timeout = 10000")
         return connection
@@ -72,6 +72,22 @@ def sqlite_engine(path: Path, *, create: bool = False) -> Engine:
         connection.exec_driver_sql(f"BEGIN {kind}")
 
     return engine
+
+
+def _into_wal_mode(connection: sqlite3.Connection) -> None:
+    """The mode is kept in the file; in SQLite's default one a writer locks all readers out.
+
+    Of those who switch a new file at once, SQLite refuses all but one without waiting.
+    """
+    deadline = time.monotonic() + _SWITCH_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = wal")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF not in _BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.005)
 
 
 class SqliteStore(CatalogStore):

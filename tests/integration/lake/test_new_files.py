@@ -1,0 +1,29 @@
+"""SQLite files that many make at once."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+
+from swanlake.lake.sqlite import sqlite_engine
+
+_OPENERS = 8
+
+
+def test_a_new_file_is_switched_to_wal_by_many_at_once(tmp_path: Path) -> None:
+    """SQLite answers "database is locked" to all but one of them, without waiting."""
+    ready = Barrier(_OPENERS)
+
+    def open_it(path: Path) -> str:
+        engine = sqlite_engine(path, create=True)
+        ready.wait(timeout=30)
+        with engine.connect() as connection:
+            mode = connection.exec_driver_sql("PRAGMA journal_mode").scalar_one()
+        engine.dispose()
+        return str(mode)
+
+    with ThreadPoolExecutor(_OPENERS) as openers:
+        for attempt in range(50):
+            path = tmp_path / f"{attempt}.sqlite"
+            assert set(openers.map(open_it, [path] * _OPENERS)) == {"wal"}
