@@ -26,8 +26,8 @@ from typing import Any
 from swanlake.cli import main
 from swanlake.lake import files
 from swanlake.lake import store as commits
-from swanlake.pipeline import inline
 from swanlake.queue import adoption, dead_letters, flush, runtime, store
+from swanlake.queue.work import FlushUnit
 
 ORDER = "DOOMED_SERVER_ORDER"
 
@@ -206,7 +206,7 @@ def watch_steps(doom: Doom) -> None:
     watch(store, "sync", nothing, at("append: directory synced"))
     watch(runtime.DucklingQueue, "enqueue", nothing, at("append: before the acknowledgement"))
     watch(store.OpenSegment, "seal", at("seal: begins"), at("seal: done"))
-    watch(inline, "run_unit", at("unit: begins"), at("unit: files written"))
+    watch(FlushUnit, "run", at("unit: begins"), at("unit: files written"))
     watch(flush.Flusher, "_commit", at("flush: before the commit"), at("flush: committed"))
     watch(adoption.Adoption, "_examine", at("adopt: all renamed"), nothing)
     watch(runtime, "replayed", nothing, at("replay: segment written"))

@@ -22,10 +22,10 @@ from swanlake.lake.gate import CommitGate
 from swanlake.lake.lake import Lake
 from swanlake.lake.operations import Commit, CreateTable
 from swanlake.lake.types import ColumnSpec, number_columns
+from swanlake.pipeline.runner import R, Unit
 from swanlake.queue.coordinator import Limits
 from swanlake.queue.runtime import DucklingQueue
 from swanlake.queue.settings import QueueSettings
-from swanlake.queue.work import UnitResult, WorkUnit, run_unit
 from tests.faults.lab import (
     ORDINARY,
     Book,
@@ -510,10 +510,10 @@ class HeldRunner:
         self.begun = threading.Event()
         self.released = threading.Event()
 
-    def run(self, units: Sequence[WorkUnit], title: str) -> list[UnitResult]:
+    def run(self, units: Sequence[Unit[R]], title: str) -> list[R]:
         self.begun.set()
         assert self.released.wait(30)
-        return [run_unit(self._duck, unit) for unit in units]
+        return [unit.run(self._duck) for unit in units]
 
 
 def test_a_stop_waits_for_the_flush_that_runs_and_for_no_other(

@@ -1,4 +1,4 @@
-"""Work units in the server's own process, on a connection of its engine."""
+"""Units in the server's own process, on a connection of its engine."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import duckdb
 
 from swanlake.engine.host import EngineHost
-from swanlake.lake.datafile import remove_files
-from swanlake.queue.work import UnitResult, WorkUnit, run_unit
+from swanlake.pipeline.runner import R, Unit
 
 
 class InlineRunner:
@@ -17,16 +16,16 @@ class InlineRunner:
     def __init__(self, host: EngineHost) -> None:
         self._host = host
 
-    def run(self, units: Sequence[WorkUnit], title: str) -> list[UnitResult]:
-        """The results of all units; if one fails, the files of the others are removed."""
+    def run(self, units: Sequence[Unit[R]], title: str) -> list[R]:
+        """The results of all units; if one fails, the others are undone."""
         lease = self._host.lease()
-        results: list[UnitResult] = []
+        results: list[R] = []
         try:
             for unit in units:
-                results.append(run_unit(lease.connection, unit))
+                results.append(unit.run(lease.connection))
         except BaseException as error:
             for unit, result in zip(units, results, strict=False):
-                remove_files(unit.table, result.files)
+                unit.undo(result)
             if isinstance(error, duckdb.Error):
                 self._host.report(lease, error)
             raise

@@ -27,13 +27,14 @@ from swanlake.lake.gate import CommitGate
 from swanlake.lake.lake import Catalog, Lake
 from swanlake.lake.layout import DataFile, Table
 from swanlake.lake.operations import Commit, Insert
+from swanlake.pipeline.runner import Runner
 from swanlake.queue import producers
 from swanlake.queue.dead_letters import DeadLetters
 from swanlake.queue.names import Ingest, QueueTable
 from swanlake.queue.producers import Ranges, read_notes
 from swanlake.queue.segment import Damage, SegmentDamaged
 from swanlake.queue.store import SegmentFile
-from swanlake.queue.work import Runner, UnitResult, plan_units
+from swanlake.queue.work import UnitResult, plan_units
 
 log = logging.getLogger("swanlake.queue")
 

@@ -31,6 +31,7 @@ from swanlake.errors import (
 from swanlake.lake.gate import CommitGate
 from swanlake.lake.ids import uuid7
 from swanlake.lake.lake import Lake
+from swanlake.pipeline.runner import Runner
 from swanlake.queue.adoption import Adoption
 from swanlake.queue.coordinator import (
     Action,
@@ -60,7 +61,6 @@ from swanlake.queue.status import SegmentStatus, TableStatus, segment_status, ta
 from swanlake.queue.store import OpenSegment, SegmentFile, Store
 from swanlake.queue.targets import Target, Targets
 from swanlake.queue.wishes import Wish, Wishes
-from swanlake.queue.work import Runner
 from swanlake.queue.writer import TableWriter
 
 log = logging.getLogger("swanlake.queue")

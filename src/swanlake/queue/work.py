@@ -1,6 +1,6 @@
 """What a flush does: the segments of a table become Parquet files. It runs anywhere.
 
-A work unit is a plain value that can be sent to another process. Segments know the ids of the
+Segments know the ids of the
 columns their rows are for, so a table may have changed since: columns that were renamed are found,
 new ones get their default, dropped ones are left out, and values are cast to what the column is.
 """
@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 from uuid import UUID
 
 import duckdb
@@ -43,14 +43,6 @@ class SegmentRef:
 
 
 @dataclass(frozen=True)
-class WorkUnit:
-    """Segments that become files of a table, in the order of the segments."""
-
-    table: Table
-    segments: tuple[SegmentRef, ...]
-
-
-@dataclass(frozen=True)
 class UnitResult:
     """What a unit wrote; nothing refers to the files yet."""
 
@@ -59,14 +51,30 @@ class UnitResult:
     damages: Mapping[UUID, tuple[Damage, ...]] = field(default_factory=dict)
 
 
-class Runner(Protocol):
-    """Where units are run."""
+@dataclass(frozen=True)
+class FlushUnit:
+    """Segments that become files of a table, in the order of the segments."""
 
-    def run(self, units: Sequence[WorkUnit], title: str) -> list[UnitResult]:
-        """The results of all units, in their order; if one fails, so does all of it."""
+    table: Table
+    segments: tuple[SegmentRef, ...]
+
+    def run(self, connection: duckdb.DuckDBPyConnection) -> UnitResult:
+        """Writes the files."""
+        segments = [open_segment(one.path, one.size, one.skip) for one in self.segments]
+        with segments_as_query(connection, segments, self.table) as query:
+            files = datafile.write_files(connection, query, self.table)
+        return UnitResult(
+            tuple(files),
+            sum(file.record_count for file in files),
+            {segment.header.id: tuple(segment.damages) for segment in segments if segment.damages},
+        )
+
+    def undo(self, result: UnitResult) -> None:
+        """Removes the files."""
+        datafile.remove_files(self.table, result.files)
 
 
-def plan_units(table: Table, segments: Sequence[SegmentRef], unit_bytes: int) -> list[WorkUnit]:
+def plan_units(table: Table, segments: Sequence[SegmentRef], unit_bytes: int) -> list[FlushUnit]:
     """The segments in units of about a size, in order."""
     units: list[list[SegmentRef]] = []
     size = 0
@@ -76,19 +84,7 @@ def plan_units(table: Table, segments: Sequence[SegmentRef], unit_bytes: int) ->
             size = 0
         units[-1].append(segment)
         size += segment.size
-    return [WorkUnit(table, tuple(unit)) for unit in units]
-
-
-def run_unit(connection: duckdb.DuckDBPyConnection, unit: WorkUnit) -> UnitResult:
-    """Writes the files of a unit."""
-    segments = [open_segment(one.path, one.size, one.skip) for one in unit.segments]
-    with segments_as_query(connection, segments, unit.table) as query:
-        files = datafile.write_files(connection, query, unit.table)
-    return UnitResult(
-        tuple(files),
-        sum(file.record_count for file in files),
-        {segment.header.id: tuple(segment.damages) for segment in segments if segment.damages},
-    )
+    return [FlushUnit(table, tuple(unit)) for unit in units]
 
 
 @contextmanager
