@@ -15,7 +15,11 @@ START_SECONDS = 60.0
 
 
 class ServerProcess:
-    """``swanlake serve`` on a free port; started with ``start()`` or ``with``."""
+    """``swanlake serve`` on a free port; started with ``start()`` or ``with``.
+
+    It does without Spark, which takes longer to start than most tests to end, unless it is told
+    otherwise.
+    """
 
     def __init__(self, home: Path, *flags: str, **environment: str) -> None:
         self.home = home
@@ -59,7 +63,7 @@ class ServerProcess:
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,
-                env=os.environ | self._environment,
+                env=os.environ | {"SWANLAKE_PIPELINE": "inline"} | self._environment,
                 cwd=self.home.parent,
             )
 

@@ -27,6 +27,11 @@ DEFAULT_CONFIG_FILE = "swanlake.toml"
 #: Variables with our prefix that are read elsewhere: the file itself, the client's connection.
 OTHER_VARIABLES = frozenset({CONFIG_ENV, "SWANLAKE_URL", "SWANLAKE_TOKEN"})
 
+#: Keys that begin so are Spark properties.
+_SPARK_CONF = "spark_conf_"
+
+_SPARK_CONF_VARIABLE = ENV_PREFIX + _SPARK_CONF.upper()
+
 MASK = "********"
 
 
@@ -174,6 +179,34 @@ class Settings:
         "refuse",
         "An insert into the queue inside a transaction is refused, or done at once, whatever "
         "becomes of the transaction.",
+    )
+
+    pipeline: Literal["spark", "inline"] = _setting(
+        "spark",
+        "Where flushes and maintenance run: on Spark, or in the server's own process, for machines "
+        "without Java.",
+    )
+    spark_master: str = _setting(
+        "local[*]", "The Spark to use: `local[*]`, `spark://…`, `yarn`, `k8s://…`"
+    )
+    spark_remote: str = _setting(
+        "",
+        "A Spark Connect server, `sc://host:port`, to use instead; then no Java is needed here.",
+        secret=True,
+    )
+    spark_memory: str = _setting("1g", "Memory of the JVM that Spark starts here.")
+    spark_worker_memory: str = _setting(
+        "2GB", "Memory that DuckDB may use in each of Spark's Python workers; more is spilled."
+    )
+    spark_conf: str = _setting(
+        "",
+        "Further Spark properties, a line `name=value` each. `SWANLAKE_SPARK_CONF_<name>` adds one "
+        "more, with underscores for the dots of its name (two for an underscore): "
+        "`SWANLAKE_SPARK_CONF_spark_executor_memory=2g`. In TOML: `[spark.conf]`.",
+        secret=True,
+    )
+    spark_job_timeout_seconds: float = _setting(
+        3600.0, "A job on Spark that runs longer is stopped, and tried again later.", minimum=1
     )
 
     log_level: Literal["debug", "info", "warning", "error"] = _setting(
@@ -351,7 +384,11 @@ def load(
         sources[name] = source
 
     path = _config_path(config_file, environ)
+    properties: list[str] = []
     for key, raw in _read_toml(path) if path else ():
+        if key.startswith(_SPARK_CONF):
+            properties.append(_spark_property(key, raw, f"{path}: {key}"))
+            continue
         _check_known(key, SETTINGS, f"{path}: unknown key")
         if key in values:
             raise ConfigError(f"{path}: {key!r} is given twice, as a key and in a table.")
@@ -359,7 +396,10 @@ def load(
 
     variables = {variable: row.name for row in SETTINGS.values() for variable in row.variables}
     for variable, text in sorted(environ.items()):  # the longer name comes last, and wins
-        if variable.startswith((ENV_PREFIX, QUEUE_PREFIX)) and variable not in OTHER_VARIABLES:
+        if variable.upper().startswith(_SPARK_CONF_VARIABLE):
+            key = _SPARK_CONF + variable[len(_SPARK_CONF_VARIABLE) :]
+            properties.append(_spark_property(key, text, variable))
+        elif variable.startswith((ENV_PREFIX, QUEUE_PREFIX)) and variable not in OTHER_VARIABLES:
             _check_known(variable, variables, "unknown environment variable")
             take(variables[variable], text, variable, variable)
 
@@ -367,7 +407,23 @@ def load(
         if raw is not None:
             take(name, raw, SETTINGS[name].flag, SETTINGS[name].flag)
 
+    if properties:
+        values["spark_conf"] = "\n".join(filter(None, [values.get("spark_conf"), *properties]))
     return Configuration(Settings(**values), sources)
+
+
+def _spark_property(key: str, raw: object, where: str) -> str:
+    """A line of ``spark_conf``; a name without dots has underscores in their place."""
+    name = key.removeprefix(_SPARK_CONF)
+    if "." not in name:
+        name = "_".join(part.replace("_", ".") for part in name.split("__"))
+    if name.isupper():
+        name = name.lower()
+    if isinstance(raw, bool):
+        raw = str(raw).lower()
+    if not name or not isinstance(raw, str | int | float) or "\n" in str(raw):
+        raise ConfigError(f"{where}: this cannot be the value of a Spark property.")
+    return f"{name if name.startswith('spark.') else f'spark.{name}'}={raw}"
 
 
 def _config_path(config_file: Path | None, environ: Mapping[str, str]) -> Path | None:

@@ -22,7 +22,10 @@
     │   ├── CommitConflict            others changed what the commit was based on: do it again
     │   ├── CommitFailed              contention or lost connections outlasted the retries
     │   └── CommitStateUnknown        it cannot be found out whether the commit happened
+    ├── PipelineFailed                a job on Spark failed; what it was for is as it was
+    │   └── TransformFailed           a transform raised, or gave what the table cannot take
     └── ServerUnavailable             draining or overloaded: try again, here or elsewhere
+        ├── PipelineUnavailable       Spark is not there now
         └── QueueUnavailable          the queue cannot keep or flush rows now: its disk, its limits
             └── QueueStateUnknown     its disk does not answer: kept, or not
 
@@ -191,6 +194,25 @@ class ServerUnavailable(SwanLakeError):
     identifier = "SERVER_UNAVAILABLE"
     code = Code.UNAVAILABLE
     retryable = True
+
+
+class PipelineUnavailable(ServerUnavailable):
+    """Spark is being started, or was lost. What was to be done is done later."""
+
+    identifier = "PIPELINE_UNAVAILABLE"
+
+
+class PipelineFailed(SwanLakeError):
+    """A job on Spark failed. Nothing was committed."""
+
+    identifier = "PIPELINE_FAILED"
+    retryable = True
+
+
+class TransformFailed(PipelineFailed):
+    """A transform raised an error, or gave rows that the table cannot take; they stay queued."""
+
+    identifier = "TRANSFORM_FAILED"
 
 
 class QueueUnavailable(ServerUnavailable):

@@ -220,7 +220,7 @@ def deaths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pat
             (folder / str(number)).touch()
         monkeypatch.setenv("SWANLAKE_DIE_AT", step)
         monkeypatch.setenv("SWANLAKE_DEATHS", str(folder))
-        monkeypatch.setattr("swanlake.lake.keeper.subprocess.Popen", dying)
+        monkeypatch.setattr("swanlake.child.subprocess.Popen", dying)
         return folder
 
     return die
@@ -291,7 +291,7 @@ def test_a_commit_whose_keeper_is_killed_and_not_replaced_says_that_its_end_is_u
     deaths("committed", 1)
     with Lake.open(kept.place.metabase, kept.place.data) as lake:
         sales = lake.catalog("sales")
-        monkeypatch.setattr("swanlake.lake.keeper._Child.__init__", _no_more_processes)
+        monkeypatch.setattr("swanlake.lake.keeper.Child.__init__", _no_more_processes)
         with pytest.raises(CommitStateUnknown, match="whole or not at all"):
             sales.commit(kept.commit)
         monkeypatch.undo()

@@ -366,6 +366,7 @@ def test_json_log_has_one_object_per_line_and_no_secret(tmp_path: Path) -> None:
     (tmp_path / "home" / "tokens").mkdir(parents=True)
     (tmp_path / "home" / "tokens" / "alice").write_text(token)
     command = [sys.executable, "-m", "swanlake", "serve", "--port", "0", "--log-format", "json"]
+    command += ["--pipeline", "inline"]
     command += ["--log-level", "debug", "--auth", "token", "--ready-file", str(ready_file)]
     secret = "CREATE MACRO hidden() AS 'hunter2'"
     with errors.open("wb") as stderr:

@@ -13,6 +13,7 @@ import pytest
 
 from swanlake.config import Settings
 from swanlake.engine import instance
+from swanlake.engine.database import open_database
 from swanlake.server.app import Server
 from tests.flight import FlightSql, eventually
 
@@ -27,14 +28,14 @@ ENDLESS = "SELECT count(*) FROM range(100000000000) r(x) WHERE x % 7 = 3"
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     """A server in this process whose first engine can be broken by SQL."""
-    in_memory = instance.open_database
+    in_memory = open_database
 
-    def breakable(spec: instance.EngineSpec) -> duckdb.DuckDBPyConnection:
+    def breakable(*limits: object) -> duckdb.DuckDBPyConnection:
         monkeypatch.setattr(instance, "open_database", in_memory)
         return duckdb.connect(str(tmp_path / "breakable.db"))
 
     monkeypatch.setattr(instance, "open_database", breakable)
-    server = Server(Settings(home=tmp_path / "home", port=0))
+    server = Server(Settings(home=tmp_path / "home", port=0, pipeline="inline"))
     yield server
     server.stop(grace=0)
 

@@ -6,14 +6,14 @@ import logging
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import duckdb
 
 from swanlake.config import Settings
+from swanlake.engine.database import open_database
 from swanlake.engine.errors import may_invalidate
 from swanlake.engine.extensions import load_extensions
-from swanlake.errors import CatalogUnreachable, ConfigError, StartupError
+from swanlake.errors import CatalogUnreachable, StartupError
 from swanlake.lake.location import LakeLocation
 from swanlake.sql.quoting import identifier
 
@@ -53,11 +53,9 @@ class Engine:
         self._attaching = threading.Lock()
         #: The catalogs of the lake that are attached here, as they were found.
         self._attached: dict[str, LakeLocation] = {}
-        self._root = open_database(spec)
+        self._root = open_database(spec.temp_directory, spec.memory_limit, spec.threads)
         try:
             load_extensions(self._root)
-            # One time zone for all, or the type of every TIMESTAMPTZ would depend on the machine.
-            self._root.execute("SET GLOBAL TimeZone = 'UTC'")
             self.attach(spec.lake)
             self._run_init_sql()
         except BaseException:
@@ -169,25 +167,3 @@ class Engine:
                 f"ducklake_init_sql failed with a {type(failed).__name__}; run it in a DuckDB "
                 "shell to see the statement (it is not shown here because it may hold secrets)."
             ) from None
-
-
-def open_database(spec: EngineSpec) -> duckdb.DuckDBPyConnection:
-    """A bare in-memory instance with the limits of the specification."""
-    spec.temp_directory.mkdir(parents=True, exist_ok=True)
-    options: dict[str, Any] = {
-        "temp_directory": str(spec.temp_directory),
-        "autoinstall_known_extensions": False,
-        "autoload_known_extensions": False,
-        # Without this a table name that is not found is looked up among the server's own variables.
-        "python_enable_replacements": False,
-    }
-    if spec.memory_limit:
-        options["memory_limit"] = spec.memory_limit
-    if spec.threads:
-        options["threads"] = spec.threads
-    try:
-        return duckdb.connect(":memory:", config=options)
-    except duckdb.Error as refused:
-        raise ConfigError(
-            f"DuckDB refused duckdb_memory_limit or duckdb_threads: {refused}"
-        ) from None

@@ -8,28 +8,16 @@ touches the file to the keeper, a child process that dies with its parent.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
-import secrets
-import signal
-import socket
-import struct
-import subprocess
 import sys
-import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from multiprocessing.connection import (
-    Connection,
-    Listener,
-    answer_challenge,
-    deliver_challenge,
-)
 from pathlib import Path
 from typing import Any
 
+from swanlake.child import Child, ChildLost, serve_parent
 from swanlake.errors import CatalogUnreachable, CommitStateUnknown, SwanLakeError
 from swanlake.lake.commit import Committed, Retries
 from swanlake.lake.local import LocalLake, open_metabase
@@ -38,18 +26,11 @@ from swanlake.lake.operations import Commit
 
 log = logging.getLogger("swanlake.lake")
 
-_START_SECONDS = 30.0
 #: No question takes longer; a commit says itself how long it may take.
 _ANSWER_SECONDS = 300.0
 _COMMIT_MARGIN_SECONDS = 30.0
 _COMMIT_ATTEMPTS = 3
-#: For one read or write of the connection, as the kernel takes it: seconds and microseconds.
-_TRANSFER_TIMEOUT = struct.pack("ll", 30, 0)
 _NEVER_TWICE = {"create", "fork", "drop", "adopt"}
-
-
-class _KeeperLost(Exception):
-    """The child ended, or did not answer, while it was asked something."""
 
 
 class RemoteLake:
@@ -59,7 +40,7 @@ class RemoteLake:
         self._directory = directory
         self._data_location = data_location
         self._lock = threading.Lock()
-        self._child: _Child | None = None
+        self._child: Child | None = None
 
     def close(self) -> None:
         """Ends the child."""
@@ -81,7 +62,7 @@ class RemoteLake:
         while times_lost < _COMMIT_ATTEMPTS:
             try:
                 return self._ask(patience, "commit", info, change, retries, times_lost > 0)  # type: ignore[no-any-return]
-            except _KeeperLost as lost:
+            except ChildLost as lost:
                 times_lost += 1
                 log.warning("the keeper of %s was lost during a commit: %s", info.name, lost)
             except CatalogUnreachable:
@@ -97,13 +78,13 @@ class RemoteLake:
         """What can be asked twice."""
         try:
             return self._ask(_ANSWER_SECONDS, method, *arguments)
-        except _KeeperLost:
+        except ChildLost:
             return self._change(method, *arguments)
 
     def _change(self, method: str, *arguments: Any) -> Any:
         try:
             return self._ask(_ANSWER_SECONDS, method, *arguments)
-        except _KeeperLost as lost:
+        except ChildLost as lost:
             raise CatalogUnreachable(
                 f"The process that keeps the catalogs in {self._directory} was lost while it was "
                 f"asked to {method}: {lost}. Look whether it was done before you repeat it."
@@ -112,159 +93,38 @@ class RemoteLake:
     def _ask(self, patience: float, method: str, *arguments: Any) -> Any:
         child = self._running()
         try:
-            return child.ask(patience, method, arguments)
-        except _KeeperLost:
+            return child.ask(patience, method, *arguments)
+        except ChildLost:
             with self._lock:
                 if self._child is child:
                     self._child = None
             child.end()
             raise
 
-    def _running(self) -> _Child:
+    def _running(self) -> Child:
         with self._lock:
             # A forked process must not share its parent's pipes.
             if self._child is None or self._child.owner != os.getpid():
-                self._child = _Child(self._directory, self._data_location)
+                self._child = self._started()
             return self._child
 
-
-class _Child:
-    """The process, and the connections to it that are free."""
-
-    def __init__(self, directory: Path, data_location: str) -> None:
-        self.owner = os.getpid()
-        self._folder = tempfile.mkdtemp(prefix="swanlake-keeper-")
-        self._address = f"{self._folder}/socket"
-        self._key = secrets.token_bytes(32)
-        self._lock = threading.Lock()
-        self._free: list[Connection] = []
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "swanlake.lake.keeper", self._address, directory, data_location],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,  # a Ctrl-C in the terminal is for the server to handle
-        )
-        self._start()
-
-    def _start(self) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        timer = threading.Timer(_START_SECONDS, self._process.kill)
-        timer.start()
+    def _started(self) -> Child:
         try:
-            self._process.stdin.write(self._key)
-            self._process.stdin.flush()
-            ready = self._process.stdout.readline()
-        except OSError as broken:
-            ready = b""
-            log.error("the keeper could not be started: %s", broken)
-        finally:
-            timer.cancel()
-        if not ready:
-            self.end()
-            raise CatalogUnreachable("The process that keeps the catalogs could not be started.")
-
-    def ask(self, patience: float, method: str, arguments: tuple[Any, ...]) -> Any:
-        try:
-            with self._connection() as connection:
-                connection.send((method, arguments))
-                if not connection.poll(patience):
-                    raise _KeeperLost(f"no answer in {patience:g} s")
-                answer = connection.recv()
-        except (EOFError, OSError) as broken:
-            raise _KeeperLost(str(broken) or "it ended") from broken
-        if isinstance(answer, BaseException):
-            raise answer
-        return answer
-
-    @contextlib.contextmanager
-    def _connection(self) -> Iterator[Connection]:
-        with self._lock:
-            connection = self._free.pop() if self._free else None
-        if connection is None:
-            connection = self._connect()
-        try:
-            yield connection
-        except BaseException:
-            connection.close()
-            raise
-        with self._lock:
-            self._free.append(connection)
-
-    def _connect(self) -> Connection:
-        """What Client() does, but a child that was stopped cannot hold us in it, or in a send."""
-        with socket.socket(socket.AF_UNIX) as channel:
-            for direction in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
-                channel.setsockopt(socket.SOL_SOCKET, direction, _TRANSFER_TIMEOUT)
-            channel.connect(self._address)
-            connection = Connection(channel.detach())
-        try:
-            answer_challenge(connection, self._key)
-            deliver_challenge(connection, self._key)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    def end(self) -> None:
-        """Ends the process; what it was committing is there whole or not at all."""
-        if self.owner != os.getpid():
-            return
-        with self._lock:
-            for connection in self._free:
-                connection.close()
-            self._free.clear()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
-        try:
-            self._process.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        with contextlib.suppress(OSError):
-            Path(self._address).unlink(missing_ok=True)
-            Path(self._folder).rmdir()
+            return Child("swanlake.lake.keeper", str(self._directory), self._data_location)
+        except ChildLost as lost:
+            raise CatalogUnreachable(
+                "The process that keeps the catalogs could not be started."
+            ) from lost
 
 
-def _serve(lake: LocalLake, connection: Connection) -> None:
-    """Answers one connection until it ends."""
-    with connection, contextlib.suppress(EOFError, OSError):
-        while True:
-            method, arguments = connection.recv()
-            try:
-                answer = getattr(lake, method)(*arguments)
-            except SwanLakeError as error:
-                answer = error
-            except Exception as error:
-                log.exception("the keeper failed to %s", method)
-                answer = CatalogUnreachable(f"The catalog's keeper failed: {error}")
-            connection.send(answer)
-
-
-def _accept(lake: LocalLake, listener: Listener) -> None:
-    while True:
-        try:
-            connection = listener.accept()
-        except Exception:  # someone who does not know the key, or went away
-            log.debug("a connection was refused", exc_info=True)
-            continue
-        threading.Thread(target=_serve, args=(lake, connection), daemon=True).start()
+def _failed(method: str, error: Exception) -> SwanLakeError:
+    return CatalogUnreachable(f"The catalog's keeper failed to {method}: {error}")
 
 
 def main() -> None:
     """The child: serves its parent until the parent's end of the pipe is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    address, directory, data_location = sys.argv[1:]
-    key = sys.stdin.buffer.read(32)
-    lake = LocalLake(open_metabase(Path(directory), data_location))
-    with Listener(address, "AF_UNIX", backlog=128, authkey=key) as listener:
-        threading.Thread(target=_accept, args=(lake, listener), daemon=True).start()
-        sys.stdout.write("ready\n")
-        sys.stdout.flush()
-        sys.stdin.buffer.read()
-    os._exit(0)
+    _, _, directory, data_location = sys.argv
+    serve_parent(LocalLake(open_metabase(Path(directory), data_location)), _failed)
 
 
 if __name__ == "__main__":

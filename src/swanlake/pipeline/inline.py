@@ -32,3 +32,6 @@ class InlineRunner:
         finally:
             self._host.release(lease)
         return results
+
+    def close(self) -> None:
+        """The engine is the server's, and stays."""

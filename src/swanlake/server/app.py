@@ -20,7 +20,7 @@ from swanlake.engine.host import EngineHost, open_host
 from swanlake.errors import AddressInUse, ConfigError, QueryCancelled, StartupError
 from swanlake.lake.gate import CommitGate
 from swanlake.lake.lake import DEFAULT_CATALOG, Lake
-from swanlake.pipeline.inline import InlineRunner
+from swanlake.pipeline.runners import open_runner
 from swanlake.queue.runtime import DucklingQueue
 from swanlake.queue.settings import QueueSettings
 from swanlake.server.auth import open_authenticator
@@ -57,10 +57,17 @@ class Server:
             raise
         gate = CommitGate(settings.commit_lock_timeout_seconds)
         try:
+            self._runner = open_runner(settings, self._host)
+        except BaseException:
+            self._host.close()
+            self._lake.close()
+            raise
+        try:
             self._queue = DucklingQueue(
-                QueueSettings.from_settings(settings), self._lake, gate, InlineRunner(self._host)
+                QueueSettings.from_settings(settings), self._lake, gate, self._runner
             )
         except BaseException:
+            self._runner.close()
             self._host.close()
             self._lake.close()
             raise
@@ -120,8 +127,9 @@ class Server:
         self._close_lake(max(deadline - time.monotonic(), _CLOSE_SECONDS))
 
     def _close_lake(self, grace: float) -> None:
-        """The queue first: a flush needs the engine and the lake to its end."""
+        """The queue first: a flush needs all the others to its end."""
         self._queue.stop(grace)
+        self._runner.close()
         self._host.close()
         self._lake.close()
 

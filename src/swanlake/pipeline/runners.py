@@ -1,0 +1,13 @@
+"""The runner that the settings ask for."""
+
+from __future__ import annotations
+
+from swanlake.config import Settings
+from swanlake.engine.host import EngineHost
+from swanlake.pipeline.inline import InlineRunner
+from swanlake.pipeline.spark_runner import SparkRunner
+
+
+def open_runner(settings: Settings, host: EngineHost) -> InlineRunner | SparkRunner:
+    """Spark, which starts in the background, or the server's own engine."""
+    return InlineRunner(host) if settings.pipeline == "inline" else SparkRunner(settings)

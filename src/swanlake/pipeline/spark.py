@@ -1,0 +1,139 @@
+"""The Spark session of a server: from settings to a session, on any kind of Spark."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from swanlake.config import Settings
+from swanlake.errors import ConfigError, StartupError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LOCAL = "local"
+_LOOPBACK = "127.0.0.1"
+_JAVA = 17
+_JAVA_SECONDS = 30.0
+#: What makes jobs of one task short, and Spark quiet. All of it can be set otherwise.
+_DEFAULTS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "WARN",
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.python.worker.reuse": "true",
+    "spark.sql.session.timeZone": "UTC",
+    # Rows that cross the JVM go in as few batches as their width allows.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+}
+
+
+@dataclass(frozen=True)
+class SparkOptions:
+    """Which Spark to use, and how."""
+
+    master: str = "local[*]"
+    #: A Spark Connect server, ``sc://…``; then there is no JVM here.
+    remote: str = ""
+    memory: str = "1g"
+    conf: Mapping[str, str] = field(default_factory=dict, repr=False)
+    local_directory: str = ""
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> SparkOptions:
+        return cls(
+            settings.spark_master,
+            settings.spark_remote,
+            settings.spark_memory,
+            _properties(settings.spark_conf),
+            str(settings.temp_directory / "spark"),
+        )
+
+    @property
+    def is_local(self) -> bool:
+        """True if the workers are on this machine and in this installation."""
+        return not self.remote and self.master.startswith(_LOCAL)
+
+    @property
+    def place(self) -> str:
+        """Where the work is done, for messages: without what a URL may tell beyond that."""
+        return self.remote.split("/;")[0] or self.master
+
+
+def open_session(options: SparkOptions) -> SparkSession:
+    """A session of this process; raises what Spark raises."""
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(f"SwanLake on {socket.gethostname()}")
+    for key, value in {**_conf(options), **options.conf}.items():
+        builder = builder.config(key, value)
+    if options.remote:
+        return builder.remote(options.remote).getOrCreate()
+    return builder.master(options.master).getOrCreate()
+
+
+def _conf(options: SparkOptions) -> dict[str, str]:
+    if options.remote:  # a server that others share has settings of its own
+        return {}
+    conf = {**_DEFAULTS, "spark.driver.memory": options.memory}
+    if options.is_local:
+        conf["spark.driver.host"] = conf["spark.driver.bindAddress"] = _LOOPBACK
+    if options.local_directory:
+        Path(options.local_directory).mkdir(parents=True, exist_ok=True)
+        conf["spark.local.dir"] = options.local_directory
+    return conf
+
+
+def _properties(text: str) -> dict[str, str]:
+    """Lines ``name=value`` as a mapping; raises ConfigError."""
+    found = {}
+    for line in filter(None, map(str.strip, text.splitlines())):
+        name, equals, value = line.partition("=")
+        if not equals or not name.strip():
+            raise ConfigError("spark_conf: every line is a property, name=value.")
+        found[name.strip()] = value.strip()
+    return found
+
+
+def environment(options: SparkOptions) -> dict[str, str]:
+    """What Spark reads from the environment of the process that starts it."""
+    # Workers elsewhere have another Python, which the cluster or the user names.
+    found = {"PYSPARK_DRIVER_PYTHON": sys.executable}
+    if options.is_local:
+        found |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": _LOOPBACK}
+    else:
+        found["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON", "python3")
+    return found
+
+
+def check_java(options: SparkOptions) -> None:
+    """Raises StartupError where Spark could not start for want of Java."""
+    if options.remote:
+        return
+    home = os.environ.get("JAVA_HOME")
+    java = f"{home}/bin/java" if home else shutil.which("java")
+    version = _java_version(java) if java else None
+    if version is None or version < _JAVA:
+        found = "none was found" if version is None else f"found is {version}"
+        raise StartupError(
+            f"Spark needs Java {_JAVA} or newer, and {found}. Install it (apt-get install "
+            f"openjdk-{_JAVA}-jre-headless), use a Spark Connect server with "
+            "SWANLAKE_SPARK_REMOTE, or do without Spark: SWANLAKE_PIPELINE=inline."
+        )
+
+
+def _java_version(java: str) -> int | None:
+    try:
+        said = subprocess.run(
+            [java, "-version"], capture_output=True, text=True, timeout=_JAVA_SECONDS, check=True
+        ).stderr
+        return int(said.split('"')[1].split(".")[0])
+    except (OSError, subprocess.SubprocessError, IndexError, ValueError):
+        return None
