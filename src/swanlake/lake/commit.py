@@ -12,8 +12,9 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import Row, select
 
 from swanlake.errors import (
     CatalogNotWritable,
@@ -29,12 +30,13 @@ from swanlake.lake.intents import (
     dropped_names,
     drops,
     file_ids,
+    inlined_rows,
     needs_names,
     own_entry,
     touches,
 )
 from swanlake.lake.layout import folded
-from swanlake.lake.operations import Commit, CreateTable, DropSchema
+from swanlake.lake.operations import Commit, CreateTable, DropSchema, Rewrite
 from swanlake.lake.planning import plan
 from swanlake.lake.store import CatalogStore, LockedTransaction, Trouble, one_line
 
@@ -186,10 +188,32 @@ def _read_state(store: CatalogStore, commit: Commit, transaction: LockedTransact
     data_files, delete_files = state.read_files(transaction, tables, sorted(file_ids(commit)))
     inlined_deletes: set[int] = set()
     for touch in mine:
-        if touch.act is conflicts.Act.MERGE:
+        if touch.act in (conflicts.Act.MERGE, conflicts.Act.REWRITE):
             inlined_deletes |= state.read_inlined_deletes(transaction, tables, touch.table_id)
-    live = state.read_tables(transaction, tables, _touched_tables(commit))
-    return State(head, schemas, objects, macros, live, data_files, delete_files, inlined_deletes)
+    return State(
+        head,
+        schemas,
+        objects,
+        macros,
+        state.read_tables(transaction, tables, _touched_tables(commit)),
+        data_files,
+        delete_files,
+        inlined_deletes,
+        _rewritten_delete_files(store, commit, transaction),
+        {
+            rows.table_name: state.count_inlined_rows(transaction, tables, rows.table_name, base)
+            for rows in inlined_rows(commit)
+            if base is not None
+        },
+    )
+
+
+def _rewritten_delete_files(
+    store: CatalogStore, commit: Commit, transaction: LockedTransaction
+) -> list[Row[Any]]:
+    if not any(isinstance(operation, Rewrite) for operation in commit.operations):
+        return []
+    return state.read_delete_files(transaction, store.tables, sorted(file_ids(commit)))
 
 
 def _check_names(

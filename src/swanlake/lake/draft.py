@@ -37,8 +37,12 @@ class State:
     data_files: dict[int, Row[Any]] = field(default_factory=dict)
     #: Live delete files of those data files: data file id to delete file id.
     delete_files: dict[int, int] = field(default_factory=dict)
-    #: Data files of merged tables with deletes that are kept in the metadata itself.
+    #: Data files of compacted tables with deletes that are kept in the metadata itself.
     inlined_deletes: set[int] = field(default_factory=set)
+    #: All delete files of the data files that are rewritten, those of the past included.
+    all_delete_files: list[Row[Any]] = field(default_factory=list)
+    #: How many rows tables of the metadata hold that the commit empties, up to its base.
+    inlined_rows: dict[str, int] = field(default_factory=dict)
 
 
 class Draft:

@@ -16,8 +16,11 @@ from swanlake.lake.operations import (
     Delete,
     DropSchema,
     DropTable,
+    Fold,
+    InlinedRows,
     Insert,
     Merge,
+    Rewrite,
 )
 
 #: How ledger entries begin that are a commit's own id.
@@ -35,6 +38,10 @@ def touches(commit: Commit) -> list[Touch]:
                 act = Act.DELETE
             case Merge(table=table):
                 act = Act.MERGE
+            case Rewrite(table=table):
+                act = Act.REWRITE
+            case Fold(table=table):
+                act = Act.FLUSH
             case _:
                 continue
         found.append(Touch(act, table.id, table.full_name))
@@ -96,7 +103,19 @@ def file_ids(commit: Commit) -> set[int]:
                 ids |= {file.data_file_id for file in files} | set(dropped)
             case Merge(sources=sources):
                 ids |= set(sources)
+            case Rewrite(sources=rewritten):
+                ids |= {source.data_file_id for source in rewritten}
     return ids
+
+
+def inlined_rows(commit: Commit) -> list[InlinedRows]:
+    """The tables of rows in the metadata that a commit empties."""
+    return [
+        rows
+        for operation in commit.operations
+        if isinstance(operation, Fold)
+        for rows in operation.inlined
+    ]
 
 
 def needs_names(operations: Iterable[Any]) -> bool:

@@ -84,15 +84,82 @@ class Merge:
     """One file that takes the place of several, in all snapshots that saw them.
 
     ``begin_snapshot`` is that of the oldest source and ``partial_max`` that of the newest; rows of
-    a file that spans several snapshots carry the snapshot they came with.
+    a file that spans several snapshots carry the snapshot they came with. Without a
+    ``row_id_start`` they carry their row ids too.
     """
 
     table: Table
     sources: tuple[int, ...]
     file: DataFile
     begin_snapshot: int
-    row_id_start: int
+    row_id_start: int | None
     partial_max: int | None = None
+
+
+@dataclass(frozen=True)
+class PlacedDeletes:
+    """Deleted rows of a placed file, each with the snapshot in which it was deleted."""
+
+    file: DeleteFile
+    begin_snapshot: int
+    partial_max: int | None = None
+
+
+@dataclass(frozen=True)
+class PlacedFile:
+    """A data file that takes its place in snapshots that are there already.
+
+    Its rows carry the snapshots they came with if ``partial_max`` is given, and their row ids
+    unless they are those from ``row_id_start`` on. One with an end holds rows of the past only.
+    """
+
+    file: DataFile
+    begin_snapshot: int
+    row_id_start: int | None = None
+    partial_max: int | None = None
+    end_snapshot: int | None = None
+    deletes: PlacedDeletes | None = None
+    partition_id: int | None = None
+
+
+@dataclass(frozen=True)
+class DeletedFrom:
+    """A data file as it was read: with the delete file it had, and inlined deletes if any."""
+
+    data_file_id: int
+    delete_file_id: int | None = None
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """Files without deleted rows that take the place of some with them, in all snapshots.
+
+    Rows that are deleted go to files of the past, which end with the last of their deletes. Every
+    snapshot reads what it read before, and none shows these rows as changed: the stock extension's
+    rewrite ends the old files and begins new ones, and to its change feed that is an update of
+    every row that was kept.
+    """
+
+    table: Table
+    sources: tuple[DeletedFrom, ...]
+    files: tuple[PlacedFile, ...]
+
+
+@dataclass(frozen=True)
+class InlinedRows:
+    """A table of the metadata that keeps rows, and how many it had at the base."""
+
+    table_name: str
+    count: int
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Files that take the place of rows kept in the metadata, in all snapshots that saw them."""
+
+    table: Table
+    inlined: tuple[InlinedRows, ...]
+    files: tuple[PlacedFile, ...]
 
 
 @dataclass(frozen=True)
@@ -105,8 +172,11 @@ class SetProperty:
     table_id: int | None = None
 
 
+#: What changes files and no row; nothing else can be in a commit with it.
+Compaction = Merge | Rewrite | Fold
+
 Operation = (
-    CreateSchema | DropSchema | CreateTable | DropTable | Insert | Delete | Merge | SetProperty
+    CreateSchema | DropSchema | CreateTable | DropTable | Insert | Delete | Compaction | SetProperty
 )
 
 

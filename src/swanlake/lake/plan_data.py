@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Table as SqlTable
-from sqlalchemy import delete
-
 from swanlake.errors import CommitConflict
 from swanlake.lake.changes import Change, ChangeType
 from swanlake.lake.draft import Draft, update_by
-from swanlake.lake.layout import DataFile, Table
-from swanlake.lake.operations import CreateTable, Delete, Insert, Merge
+from swanlake.lake.layout import DataFile, DeleteFile, Table
+from swanlake.lake.operations import CreateTable, Delete, Insert
 from swanlake.lake.state import LiveTable
 from swanlake.lake.stats import TableColumnStats, merge
 from swanlake.lake.store import Write
@@ -26,7 +23,7 @@ def add_files(draft: Draft, operation: Insert) -> None:
     stats = dict(live.columns)
     for file in operation.files:
         file_id = draft.new_file_id()
-        _add_data_file(
+        add_data_file(
             draft,
             live.id,
             file_id,
@@ -41,7 +38,7 @@ def add_files(draft: Draft, operation: Insert) -> None:
             if column.column_id in stats or not live.has_stats:
                 known = stats.get(column.column_id)
                 stats[column.column_id] = merge(columns[column.column_id], known, column)
-    _write_stats(
+    write_stats(
         draft,
         LiveTable(
             live.id,
@@ -77,23 +74,25 @@ def _partition_id(draft: Draft, operation: Insert, table_id: int) -> int | None:
     return next((row["partition_id"] for row in made if row["table_id"] == table_id), None)
 
 
-def _add_data_file(
+def add_data_file(
     draft: Draft,
     table_id: int,
     file_id: int,
     file: DataFile,
     *,
     begin_snapshot: int,
-    row_id_start: int,
+    row_id_start: int | None,
     partition_id: int | None,
     partial_max: int | None = None,
+    end_snapshot: int | None = None,
 ) -> None:
+    """The rows of one data file: itself, its columns and its partition."""
     draft.add(
         draft.tables.data_file,
         data_file_id=file_id,
         table_id=table_id,
         begin_snapshot=begin_snapshot,
-        end_snapshot=None,
+        end_snapshot=end_snapshot,
         file_order=None,
         path=file.path,
         path_is_relative=True,
@@ -131,7 +130,8 @@ def _add_data_file(
         )
 
 
-def _write_stats(draft: Draft, live: LiveTable) -> None:
+def write_stats(draft: Draft, live: LiveTable) -> None:
+    """What is now known of all rows of a table."""
     draft.live_tables[live.id] = LiveTable(
         live.id,
         live.path,
@@ -186,21 +186,8 @@ def delete_rows(draft: Draft, operation: Delete) -> None:
             draft.end(
                 draft.tables.delete_file, draft.tables.delete_file.c.delete_file_id == current
             )
-        draft.add(
-            draft.tables.delete_file,
-            delete_file_id=draft.new_file_id(),
-            table_id=table.id,
-            begin_snapshot=draft.snapshot_id,
-            end_snapshot=None,
-            data_file_id=deleted.data_file_id,
-            path=deleted.file.path,
-            path_is_relative=True,
-            format="parquet",
-            delete_count=deleted.file.delete_count,
-            file_size_bytes=deleted.file.file_size_bytes,
-            footer_size=deleted.file.footer_size,
-            encryption_key=None,
-            partial_max=None,
+        add_delete_file(
+            draft, table.id, deleted.data_file_id, deleted.file, begin_snapshot=draft.snapshot_id
         )
     for file_id in operation.dropped:
         draft.live_file(operation.table, file_id)
@@ -209,43 +196,33 @@ def delete_rows(draft: Draft, operation: Delete) -> None:
     draft.changed(Change(ChangeType.DELETED, table.id))
 
 
-def merge_files(draft: Draft, operation: Merge) -> None:
-    """One file in the place of several, in every snapshot that saw them."""
-    table = draft.live(operation.table)
-    for file_id in operation.sources:
-        source = draft.live_file(operation.table, file_id)
-        if file_id in draft.state.delete_files or file_id in draft.state.inlined_deletes:
-            raise CommitConflict(
-                f"Cannot merge files of the table {operation.table.full_name}: rows were "
-                f"deleted from data file {file_id}. Read the table again and repeat it."
-            )
-        whole = not source.path_is_relative
-        draft.add(
-            draft.tables.files_scheduled_for_deletion,
-            data_file_id=file_id,
-            path=source.path if whole else table.path + source.path,
-            path_is_relative=not whole and table.path_is_relative,
-        )
-    for name in (
-        "data_file",
-        "file_column_stats",
-        "file_variant_stats",
-        "file_partition_value",
-    ):
-        part: SqlTable = getattr(draft.tables, name)
-        draft.also(Write(delete(part).where(part.c.data_file_id.in_(operation.sources))))
-    file_id = draft.new_file_id()
-    _add_data_file(
-        draft,
-        table.id,
-        file_id,
-        operation.file,
-        begin_snapshot=operation.begin_snapshot,
-        row_id_start=operation.row_id_start,
-        partition_id=operation.table.partition_id,
-        partial_max=operation.partial_max,
+def add_delete_file(
+    draft: Draft,
+    table_id: int,
+    data_file_id: int,
+    file: DeleteFile,
+    *,
+    begin_snapshot: int,
+    end_snapshot: int | None = None,
+    partial_max: int | None = None,
+) -> None:
+    """The row of one file of deleted rows."""
+    draft.add(
+        draft.tables.delete_file,
+        delete_file_id=draft.new_file_id(),
+        table_id=table_id,
+        begin_snapshot=begin_snapshot,
+        end_snapshot=end_snapshot,
+        data_file_id=data_file_id,
+        path=file.path,
+        path_is_relative=True,
+        format="parquet",
+        delete_count=file.delete_count,
+        file_size_bytes=file.file_size_bytes,
+        footer_size=file.footer_size,
+        encryption_key=None,
+        partial_max=partial_max,
     )
-    draft.changed(Change(ChangeType.MERGE_ADJACENT, table.id))
 
 
 def _column_stats(stats: TableColumnStats) -> dict[str, Any]:

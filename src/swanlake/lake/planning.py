@@ -13,17 +13,20 @@ from typing import Any
 from sqlalchemy import ColumnElement
 
 from swanlake.errors import InvalidRequest
-from swanlake.lake import plan_data, plan_schemas
+from swanlake.lake import plan_compaction, plan_data, plan_schemas
 from swanlake.lake.draft import Draft, State
 from swanlake.lake.operations import (
     Commit,
+    Compaction,
     CreateSchema,
     CreateTable,
     Delete,
     DropSchema,
     DropTable,
+    Fold,
     Insert,
     Merge,
+    Rewrite,
     SetProperty,
 )
 from swanlake.lake.store import Write
@@ -37,7 +40,9 @@ _PLANS: dict[type, Callable[[Draft, Any], None]] = {
     SetProperty: plan_schemas.set_property,
     Insert: plan_data.add_files,
     Delete: plan_data.delete_rows,
-    Merge: plan_data.merge_files,
+    Merge: plan_compaction.merge_files,
+    Rewrite: plan_compaction.rewrite_files,
+    Fold: plan_compaction.fold_rows,
 }
 
 
@@ -52,10 +57,20 @@ def plan(
 
     ``now`` is the time of the commit for a statement that is given ``earliest``.
     """
-    merges = {isinstance(operation, Merge) for operation in commit.operations}
-    if len(merges) > 1:  # the stock extension takes a snapshot that merged for one without changes
-        raise InvalidRequest("A commit that merges files can do nothing else.")
+    _check_alone(commit)
     draft = Draft(state, tables, now, earliest)
     for operation in commit.operations:
         _PLANS[type(operation)](draft, operation)
     return draft.finish(commit)
+
+
+def _check_alone(commit: Commit) -> None:
+    """The stock extension takes a snapshot that compacted for one without changes."""
+    kinds = {
+        type(operation) if isinstance(operation, Compaction) else None
+        for operation in commit.operations
+    }
+    if len(kinds) > 1:
+        raise InvalidRequest("A commit that compacts a table can do nothing else.")
+    if commit.base is None and kinds & {Rewrite, Fold}:
+        raise InvalidRequest("A commit that compacts a table names the snapshot it is based on.")

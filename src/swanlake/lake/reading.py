@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, cast
@@ -90,9 +91,11 @@ def read_table(
     return _table(connection, tables, row, snapshot_id)
 
 
-def read_table_by_id(connection: Connection, tables: CatalogTables, table_id: int) -> Table:
-    """A table as it is, whatever it is called by now."""
-    snapshot_id = newest_snapshot(connection, tables)
+def read_table_by_id(
+    connection: Connection, tables: CatalogTables, table_id: int, at: int | None = None
+) -> Table:
+    """A table as it is, or as it was at a snapshot, whatever it was called by then."""
+    snapshot_id = newest_snapshot(connection, tables) if at is None else at
     found = _live_tables(tables, snapshot_id).where(tables.table.c.table_id == table_id)
     row = connection.execute(found).first()
     if row is None:
@@ -191,6 +194,20 @@ def directories(connection: Connection, tables: CatalogTables) -> dict[int, str]
         .distinct()
     )
     return {row.table_id: _directory(cast("Row[Any]", row), data_path) for row in rows}
+
+
+def whole_path(file: Row[Any], directories: Mapping[int, str]) -> str:
+    """Where a data file or delete file is; raises LakeError if the catalog does not know."""
+    if not file.path_is_relative:
+        return str(file.path)
+    if file.table_id not in directories:
+        raise LakeError(
+            f"The file {file.path} belongs to table {file.table_id}, which the catalog does not "
+            "know: its metadata is damaged.",
+            identifier="CATALOG_UNREADABLE",
+            code=Code.INTERNAL,
+        )
+    return directories[file.table_id] + str(file.path)
 
 
 def _directory(row: Row[Any], data_path: str) -> str:

@@ -12,6 +12,7 @@ from sqlalchemy import (
     ColumnElement,
     Executable,
     Row,
+    TableClause,
     bindparam,
     column,
     func,
@@ -328,7 +329,7 @@ def read_inlined_deletes(
     name, schema = f"ducklake_inlined_delete_{table_id}", tables.schema_name
     if not inspect_database(transaction.connection).has_table(name, schema=schema):
         return set()
-    inlined = lightweight_table(name, column("file_id"), column("begin_snapshot"), schema=schema)
+    inlined = inlined_delete_table(tables, table_id)
     rows = transaction.read(
         select(inlined.c.file_id).distinct().where(inlined.c.begin_snapshot > base)
     )
@@ -354,4 +355,39 @@ def read_files(
     return (
         {row.data_file_id: row for row in rows},
         {row.data_file_id: row.delete_file_id for row in rows if row.delete_file_id is not None},
+    )
+
+
+def read_delete_files(
+    transaction: LockedTransaction, tables: CatalogTables, ids: Sequence[int]
+) -> list[Row[Any]]:
+    """All delete files of these data files, those that have ended included."""
+    deletes = tables.delete_file
+    return list(transaction.read(select(deletes).where(deletes.c.data_file_id.in_(ids))))
+
+
+def count_inlined_rows(
+    transaction: LockedTransaction, tables: CatalogTables, name: str, base: int
+) -> int:
+    """How many rows a table of the metadata holds that were there at the base; 0 if it is gone."""
+    if not inspect_database(transaction.connection).has_table(name, schema=tables.schema_name):
+        return 0
+    inlined = inlined_table(tables, name)
+    counted = select(func.count()).select_from(inlined).where(inlined.c.begin_snapshot <= base)
+    return int(transaction.read(counted)[0][0])
+
+
+def inlined_table(tables: CatalogTables, name: str) -> TableClause:
+    """A table of the metadata that keeps rows, without the columns of the lake's table."""
+    return lightweight_table(name, column("begin_snapshot"), schema=tables.schema_name)
+
+
+def inlined_delete_table(tables: CatalogTables, table_id: int) -> TableClause:
+    """The table of the metadata that keeps deletes from files."""
+    return lightweight_table(
+        f"ducklake_inlined_delete_{table_id}",
+        column("file_id"),
+        column("row_id"),
+        column("begin_snapshot"),
+        schema=tables.schema_name,
     )

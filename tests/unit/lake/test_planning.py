@@ -61,7 +61,11 @@ def data_file(name: str, rows: int = 10, low: int = 0) -> DataFile:
 
 def live_file(file_id: int, table_id: int = 5) -> Any:
     return SimpleNamespace(
-        data_file_id=file_id, table_id=table_id, path=f"{file_id}.parquet", path_is_relative=True
+        data_file_id=file_id,
+        table_id=table_id,
+        path=f"{file_id}.parquet",
+        path_is_relative=True,
+        partition_id=None,
     )
 
 
@@ -253,9 +257,8 @@ def test_a_table_that_is_gone_is_a_conflict_that_names_both_snapshots() -> None:
 
 
 def test_a_merge_schedules_its_sources_and_keeps_their_snapshots() -> None:
-    whole = SimpleNamespace(
-        data_file_id=2, table_id=5, path="/elsewhere/2.parquet", path_is_relative=False
-    )
+    whole = live_file(2)
+    whole.path, whole.path_is_relative = "/elsewhere/2.parquet", False
     found = state(data_files={1: live_file(1), 2: whole})
     merge = Merge(T, (1, 2), data_file("m", 20), 3, 40, partial_max=6)
     made = rows_of(merge, found=found)
@@ -266,7 +269,7 @@ def test_a_merge_schedules_its_sources_and_keeps_their_snapshots() -> None:
     (row,) = made["data_file"]
     assert (row["data_file_id"], row["begin_snapshot"], row["row_id_start"]) == (30, 3, 40)
     assert row["partial_max"] == 6
-    assert changes_of(merge, found=found) == "merge_adjacent:5"
+    assert changes_of(merge, found=found) == "inline_flush:5,merge_adjacent:5"
 
 
 @pytest.mark.parametrize("deletes", [{"delete_files": {2: 9}}, {"inlined_deletes": {2}}])
