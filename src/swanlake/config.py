@@ -187,7 +187,7 @@ class Settings:
         "without Java.",
     )
     spark_master: str = _setting(
-        "local[*]", "The Spark to use: `local[*]`, `spark://…`, `yarn`, `k8s://…`"
+        "local[*]", "The Spark to use: `local[*]`, `spark://…`, `yarn` or `k8s://…`."
     )
     spark_remote: str = _setting(
         "",
