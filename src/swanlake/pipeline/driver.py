@@ -43,6 +43,7 @@ class Driver:
         self._options = SparkOptions()
         self._worker = WorkerSpec()
         self._session: SparkSession | None = None
+        #: Of the machine, for all units of a job; elsewhere of a task.
         self._cores = 1
 
     def start(self, options: SparkOptions, worker: WorkerSpec) -> None:
@@ -52,13 +53,15 @@ class Driver:
         if options.is_local:
             self._cores = os.cpu_count() or 1
         else:
+            self._cores = int(session.conf.get("spark.task.cpus", "1") or 1)
             self._send_bundle(session)
         self._watch(session)
         self.run((pickle.dumps(WarmUp()),), "warm up", _PROBE_SECONDS * 4)
 
     def run(self, units: tuple[bytes, ...], title: str, timeout: float) -> list[bytes]:
         """The outcomes of pickled units, one task each, in their order."""
-        spec = replace(self._worker, threads=max(1, self._cores // len(units)))
+        sharing = len(units) if self._options.is_local else 1
+        spec = replace(self._worker, threads=max(1, self._cores // sharing))
         folder = None if self._options.is_local else FOLDER
         task = _task(units, pickle.dumps(spec), folder)
         with self._job(title, timeout) as session:

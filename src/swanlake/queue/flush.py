@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -18,15 +19,19 @@ from swanlake.errors import (
     CommitConflict,
     InvalidRequest,
     NotFound,
+    PipelineFailed,
     SwanLakeError,
     Unsupported,
 )
 from swanlake.lake import datafile
 from swanlake.lake.commit import Committed
+from swanlake.lake.disk import make_directories
+from swanlake.lake.files import is_url, missing
 from swanlake.lake.gate import CommitGate
 from swanlake.lake.lake import Catalog, Lake
 from swanlake.lake.layout import DataFile, Table
 from swanlake.lake.operations import Commit, Insert
+from swanlake.pipeline.loans import Lender, LentFile, Loan
 from swanlake.pipeline.runner import Runner
 from swanlake.queue import producers
 from swanlake.queue.dead_letters import DeadLetters
@@ -34,7 +39,7 @@ from swanlake.queue.names import Ingest, QueueTable
 from swanlake.queue.producers import Ranges, read_notes
 from swanlake.queue.segment import Damage, SegmentDamaged
 from swanlake.queue.store import SegmentFile
-from swanlake.queue.work import UnitResult, plan_units
+from swanlake.queue.work import SegmentRef, UnitResult, plan_units
 
 log = logging.getLogger("swanlake.queue")
 
@@ -91,15 +96,24 @@ def ledger_entry(segment_id: UUID) -> str:
 
 
 class Flusher:
-    """Knows the lake, who runs units, and where hopeless segments go."""
+    """Knows the lake, who runs units, and where hopeless segments go.
+
+    With a lender the units run elsewhere, where the files of segments may not be seen.
+    """
 
     def __init__(
-        self, lake: Lake, runner: Runner, dead_letters: DeadLetters, gate: CommitGate
+        self,
+        lake: Lake,
+        runner: Runner,
+        dead_letters: DeadLetters,
+        gate: CommitGate,
+        lender: Lender | None = None,
     ) -> None:
         self._lake = lake
         self._runner = runner
         self._dead_letters = dead_letters
         self._gate = gate
+        self._lender = lender
 
     def flush(self, table: QueueTable, segments: Sequence[SegmentFile]) -> FlushReport:
         """Brings segments into the lake or, if that cannot be, to the dead letters.
@@ -150,11 +164,14 @@ class Flusher:
         layout = catalog.table_by_id(table.table_id)
         skips = _already_there(catalog, table.table_id, segments)
         references = [segment.reference(skips[segment.id]) for segment in segments]
-        results = self._runner.run(
-            plan_units(layout, references, UNIT_BYTES),
-            f"flush {table.full_name}",
-        )
+        with self._lent(layout, references) as loan:
+            results = self._runner.run(
+                plan_units(layout, references, UNIT_BYTES, loan),
+                f"flush {table.full_name}",
+            )
         files = [file for result in results for file in result.files]
+        if loan is not None:
+            _check_seen(layout, files)
         # First what cannot be brought: after the commit nobody looks at the segments again.
         damaged = self._keep_damaged(segments, results)
         done = self._commit(catalog, layout, segments, files)
@@ -166,6 +183,18 @@ class Flusher:
             snapshot_id=done.snapshot_id,
             dead_letters=damaged,
         )
+
+    @contextmanager
+    def _lent(self, layout: Table, segments: Sequence[SegmentRef]) -> Iterator[Loan | None]:
+        """What workers elsewhere need to read the segments and to know the table's directory."""
+        if self._lender is None:
+            yield None
+            return
+        if not is_url(layout.directory):
+            make_directories(layout.directory)
+        files = {str(one.id): LentFile(one.path, one.size) for one in segments}
+        with self._lender.lend(files) as loan:
+            yield loan
 
     def _commit(
         self,
@@ -222,6 +251,21 @@ class Flusher:
                     damages[segment.id],
                 )
         return len(damages)
+
+
+def _check_seen(layout: Table, files: Sequence[DataFile]) -> None:
+    """Raises if workers wrote to a disk of their own: a commit of such files would lose rows."""
+    if is_url(layout.directory):
+        return
+    unseen = set(missing(layout.directory + file.path for file in files))
+    if not unseen:
+        return
+    datafile.remove_files(layout, files)
+    raise PipelineFailed(
+        f"Spark wrote {len(unseen)} of {len(files)} files where this server does not see them: "
+        f"{layout.directory} is another directory there. The lake's data path must be one that "
+        "the executors share with the server, or s3://…"
+    )
 
 
 def _already_there(
