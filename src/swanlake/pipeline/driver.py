@@ -23,7 +23,7 @@ from swanlake.child import serve_parent
 from swanlake.errors import PipelineFailed, PipelineUnavailable, SwanLakeError
 from swanlake.pipeline.bundle import FOLDER, write_bundle
 from swanlake.pipeline.spark import SparkOptions, open_session
-from swanlake.pipeline.worker import WarmUp, WorkerSpec
+from swanlake.pipeline.worker import Failed, WarmUp, WorkerSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,7 +56,10 @@ class Driver:
             self._cores = int(session.conf.get("spark.task.cpus", "1") or 1)
             self._send_bundle(session)
         self._watch(session)
-        self.run((pickle.dumps(WarmUp()),), "warm up", _PROBE_SECONDS * 4)
+        (answer,) = self.run((pickle.dumps(WarmUp()),), "warm up", _PROBE_SECONDS * 4)
+        outcome = pickle.loads(answer)
+        if isinstance(outcome, Failed):
+            raise PipelineFailed(f"Spark's workers lack something: {outcome.error}")
 
     def run(self, units: tuple[bytes, ...], title: str, timeout: float) -> list[bytes]:
         """The outcomes of pickled units, one task each, in their order."""
@@ -96,6 +99,7 @@ class Driver:
                 reason = f"it did not end in {timeout:g} s"
             else:
                 reason = first_sentence(failed)
+                log.warning("failed to %s", title, exc_info=True)
                 self._leave_if_lost(session)
             raise PipelineFailed(f"Spark failed to {title}: {reason}") from failed
         finally:
@@ -134,10 +138,11 @@ class Driver:
         threading.Thread(target=wait, daemon=True).start()
 
     def _send_bundle(self, session: SparkSession) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            bundle = Path(folder) / f"{FOLDER}.zip"
-            write_bundle(bundle)
-            session.addArtifacts(f"{bundle}#{FOLDER}", archive=True)
+        """Offers our code to the executors: it stays, for some of them come for it much later."""
+        bundle = Path(self._options.local_directory or tempfile.gettempdir()) / f"{FOLDER}.zip"
+        bundle.parent.mkdir(parents=True, exist_ok=True)
+        write_bundle(bundle)
+        session.addArtifacts(f"{bundle}#{FOLDER}", archive=True)
 
 
 def _task(
@@ -162,7 +167,10 @@ def _task(
 
 
 def first_sentence(error: Exception) -> str:
-    """What an error of Spark says, without the stack of the JVM."""
+    """What an error of Spark says, without the stacks of the JVM and of Python."""
+    _, raised, stack = str(error).partition("Traceback (most recent call last):")
+    if raised:
+        return next((line for line in stack.splitlines() if line.strip(" ^") == line != ""), "")
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     causes = [line for line in lines if line.startswith("Caused by: ")]
     text = (causes or lines or [type(error).__name__])[-1 if causes else 0]
