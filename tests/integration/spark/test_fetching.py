@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +26,7 @@ from swanlake.server import lending
 from swanlake.server.auth import open_authenticator
 from swanlake.server.service import SwanLakeService
 from swanlake.sessions.registry import SessionRegistry
+from tests.tls import self_signed, signed_by_an_authority
 from tests.unit.queue.samples import numbers, queue_table
 
 MANY = 100_000
@@ -254,48 +254,15 @@ def test_a_token_is_worth_nothing_after_its_job(
 # ---- TLS -----------------------------------------------------------------------------------------
 
 
-def openssl(*arguments: str) -> None:
-    subprocess.run(["openssl", *arguments], check=True, capture_output=True)
-
-
-@pytest.fixture
-def self_signed(tmp_path: Path) -> tuple[Path, Path]:
-    certificate, key = tmp_path / "own.pem", tmp_path / "own.key"
-    openssl(
-        *"req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2".split(),
-        *("-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"),
-        *("-keyout", str(key), "-out", str(certificate)),
-    )
-    return certificate, key
-
-
-@pytest.fixture
-def signed_by_an_authority(tmp_path: Path, self_signed: tuple[Path, Path]) -> tuple[Path, Path]:
-    """Of an authority that workers do not know."""
-    certificate, key, request = tmp_path / "leaf.pem", tmp_path / "leaf.key", tmp_path / "leaf.csr"
-    extensions = tmp_path / "extensions"
-    extensions.write_text("subjectAltName=IP:127.0.0.1\n")
-    openssl(
-        *"req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=leaf".split(),
-        *("-keyout", str(key), "-out", str(request)),
-    )
-    openssl(
-        *"x509 -req -days 2 -CAcreateserial".split(),
-        *("-in", str(request), "-CA", str(self_signed[0]), "-CAkey", str(self_signed[1])),
-        *("-extfile", str(extensions), "-out", str(certificate)),
-    )
-    return certificate, key
-
-
-@pytest.mark.parametrize("kind", ["self_signed", "signed_by_an_authority"])
+@pytest.mark.parametrize("certificate", [self_signed, signed_by_an_authority])
 def test_workers_trust_the_server_by_its_certificate(
     serve: Serve,
     table: Table,
     segment: SegmentFile,
-    kind: str,
-    request: pytest.FixtureRequest,
+    certificate: Callable[[Path], tuple[Path, Path]],
+    tmp_path: Path,
 ) -> None:
-    with serve("token", request.getfixturevalue(kind)).lend(lent(segment)) as loan:
+    with serve("token", certificate(tmp_path)).lend(lent(segment)) as loan:
         assert loan.url.startswith("grpc+tls://")
         assert run(table, loan, hidden(segment.reference())) == list(range(MANY))
         with pytest.raises(PipelineFailed, match="cannot fetch it"):
