@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -15,11 +15,17 @@ import pyarrow.flight as flight
 import pytest
 
 from swanlake.config import Settings
-from swanlake.errors import PipelineFailed
+from swanlake.errors import PipelineFailed, QueueUnavailable
+from swanlake.lake.gate import CommitGate
+from swanlake.lake.lake import Lake
 from swanlake.lake.layout import Column, Table
+from swanlake.lake.types import ColumnSpec
 from swanlake.pipeline.loans import FETCH, Lender, LentFile, Loan
+from swanlake.pipeline.runner import R, Unit
 from swanlake.protocol import Actions
+from swanlake.queue.runtime import DucklingQueue
 from swanlake.queue.segment import Header
+from swanlake.queue.settings import QueueSettings
 from swanlake.queue.store import SegmentFile, Store
 from swanlake.queue.work import FlushUnit, SegmentRef
 from swanlake.server import lending
@@ -200,6 +206,46 @@ def test_workers_make_no_lake_of_their_own(
     with pytest.raises(PipelineFailed, match=r"does not see .*/not-shared/"):
         run(elsewhere, Loan("grpc://127.0.0.1:1", "x"), segment.reference())
     assert not (tmp_path / "not-shared").exists()
+
+
+class Elsewhere:
+    """Runs units on a machine whose directory only has the name of the lake's."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, directory: Path) -> None:
+        self._connection = connection
+        self._directory = directory
+
+    def run(self, units: Sequence[Unit[R]], title: str) -> list[R]:
+        results: list[Any] = []
+        for unit in units:
+            assert isinstance(unit, FlushUnit)
+            table = replace(unit.table, directory=f"{self._directory}/")
+            results.append(replace(unit, table=table).run(self._connection))
+        return cast(list[R], results)
+
+
+def test_files_that_the_server_does_not_see_are_not_committed(
+    tmp_path: Path, duck: duckdb.DuckDBPyConnection
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    lender = Lender(60.0)
+    lender.listen("grpc://127.0.0.1:1")
+    with Lake.open(tmp_path / "catalogs", tmp_path / "data") as lake:
+        catalog = lake.create_catalog("swanlake")
+        catalog.create_table("main", "t", [ColumnSpec("i", "BIGINT")])
+        queue = DucklingQueue(
+            QueueSettings(tmp_path / "queue"),
+            lake,
+            CommitGate(30),
+            Elsewhere(duck, elsewhere),
+            lender=lender,
+        )
+        queue.enqueue(queue.targets.find("swanlake", "main", "t"), [numbers(1, 2)])
+        with pytest.raises(QueueUnavailable, match="wrote 1 of 1 files where this server does not"):
+            queue.flush()
+        assert [one.rows for one in queue.status()] == [2], "the rows are still there"
+        queue.stop(10)
 
 
 # ---- what a token opens --------------------------------------------------------------------------
