@@ -94,11 +94,15 @@ class Driver:
         if session is None:
             raise PipelineUnavailable("Spark is not started.")
         tag = f"swanlake-{uuid4().hex}"
-        late = threading.Timer(timeout, session.interruptTag, (tag,))
+        if self._options.remote:
+            add, remove, stop = session.addTag, session.removeTag, session.interruptTag
+        else:  # there only the thread that added a tag to the session can interrupt what has it
+            context: Any = session.sparkContext
+            add, remove, stop = context.addJobTag, context.removeJobTag, context.cancelJobsWithTag
+            context.setJobDescription(title)
+        late = threading.Timer(timeout, stop, (tag,))
         late.daemon = True
-        session.addTag(tag)
-        if not self._options.remote:
-            session.sparkContext.setJobDescription(title)
+        add(tag)
         late.start()
         self._jobs.add(tag)
         try:
@@ -116,7 +120,7 @@ class Driver:
         finally:
             self._jobs.discard(tag)
             late.cancel()
-            session.removeTag(tag)
+            remove(tag)
 
     def _leave_if_lost(self, session: SparkSession, *, try_a_job: bool = True) -> None:
         """Ends the process if the session answers no more, or no job succeeds on it any more.
