@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -19,6 +19,7 @@ from swanlake.errors import (
     InvalidRequest,
     NotFound,
     SwanLakeError,
+    TransformFailed,
     Unsupported,
 )
 from swanlake.lake import datafile
@@ -27,14 +28,14 @@ from swanlake.lake.gate import CommitGate
 from swanlake.lake.lake import Catalog, Lake
 from swanlake.lake.layout import DataFile, Table
 from swanlake.lake.operations import Commit, Insert
-from swanlake.pipeline.runner import Runner
+from swanlake.pipeline.runner import Runner, TransformPlan
 from swanlake.queue import producers
 from swanlake.queue.dead_letters import DeadLetters
 from swanlake.queue.names import Ingest, QueueTable
 from swanlake.queue.producers import Ranges, read_notes
 from swanlake.queue.segment import Damage, SegmentDamaged
 from swanlake.queue.store import SegmentFile
-from swanlake.queue.work import UnitResult, plan_units
+from swanlake.queue.work import CheckUnit, FlushUnit, plan_units
 
 log = logging.getLogger("swanlake.queue")
 
@@ -83,6 +84,19 @@ class FlushReport:
             self.milliseconds + other.milliseconds,
             self.dead_letters + other.dead_letters,
         )
+
+
+@dataclass(frozen=True)
+class _Made:
+    """What the rows of segments became: files of one table or, by a transform, of several."""
+
+    files: tuple[tuple[Table, tuple[DataFile, ...]], ...]
+    damages: Mapping[UUID, tuple[Damage, ...]]
+
+    def remove(self) -> None:
+        """Removes files that will not become part of the lake."""
+        for table, files in self.files:
+            datafile.remove_files(table, files)
 
 
 def ledger_entry(segment_id: UUID) -> str:
@@ -150,29 +164,53 @@ class Flusher:
         layout = catalog.table_by_id(table.table_id)
         skips = _already_there(catalog, table.table_id, segments)
         references = [segment.reference(skips[segment.id]) for segment in segments]
-        results = self._runner.run(
-            plan_units(layout, references, UNIT_BYTES),
-            f"flush {table.full_name}",
-        )
-        files = [file for result in results for file in result.files]
+        units = plan_units(layout, references, UNIT_BYTES)
+        title = f"flush {table.full_name}"
+        plan = self._runner.transform_of(catalog.name, layout)
+        if plan is None:
+            made = self._written(layout, units, title)
+        else:
+            made = self._transformed(catalog, plan, units, title)
         # First what cannot be brought: after the commit nobody looks at the segments again.
-        damaged = self._keep_damaged(segments, results)
-        done = self._commit(catalog, layout, segments, files)
+        damaged = self._keep_damaged(segments, made.damages)
+        done = self._commit(catalog, layout, segments, made)
+        files = [file for _, part in made.files for file in part] if done.applied else []
         return FlushReport(
             table,
-            rows=sum(result.rows for result in results) if done.applied else 0,
-            bytes=sum(file.file_size_bytes for file in files) if done.applied else 0,
-            files=len(files) if done.applied else 0,
+            rows=sum(file.record_count for file in files),
+            bytes=sum(file.file_size_bytes for file in files),
+            files=len(files),
             snapshot_id=done.snapshot_id,
             dead_letters=damaged,
         )
+
+    def _written(self, layout: Table, units: Sequence[FlushUnit], title: str) -> _Made:
+        """The rows as they are, in files of their table."""
+        results = self._runner.run(units, title)
+        files = tuple(file for result in results for file in result.files)
+        damages: dict[UUID, tuple[Damage, ...]] = {}
+        for result in results:
+            damages |= result.damages
+        return _Made(((layout, files),), damages)
+
+    def _transformed(
+        self, catalog: Catalog, plan: TransformPlan, units: Sequence[FlushUnit], title: str
+    ) -> _Made:
+        """What a transform makes of the rows, in files of the tables that it goes into."""
+        targets = {name: _target(catalog, plan, name) for name in plan.into}
+        checks = self._runner.run([CheckUnit(unit.segments) for unit in units], f"check {title}")
+        files = self._runner.transform(plan, units, targets, title)
+        damages: dict[UUID, tuple[Damage, ...]] = {}
+        for check in checks:
+            damages |= check
+        return _Made(tuple((targets[name], made) for name, made in files.items()), damages)
 
     def _commit(
         self,
         catalog: Catalog,
         layout: Table,
         segments: Sequence[SegmentFile],
-        files: list[DataFile],
+        made: _Made,
     ) -> Committed:
         notes = [
             note
@@ -180,8 +218,8 @@ class Flusher:
             for note in producers.notes(segment.taken, layout.id, segment.id)
         ]
         change = Commit(
-            (Insert(layout, tuple(files), blind=True),) if files else (),
-            base=layout.snapshot_id,
+            tuple(Insert(table, files, blind=True) for table, files in made.files if files),
+            base=min([layout.snapshot_id, *(table.snapshot_id for table, _ in made.files)]),
             ledger=tuple(ledger_entry(segment.id) for segment in segments),
             notes=tuple(notes),
         )
@@ -190,10 +228,10 @@ class Flusher:
                 done = catalog.commit(change)
         except SwanLakeError as error:
             if not error.in_doubt:
-                datafile.remove_files(layout, files)
+                made.remove()
             raise
         if not done.applied:
-            datafile.remove_files(layout, files)
+            made.remove()
         return done
 
     def _bury(self, segment: SegmentFile, error: Exception) -> FlushReport:
@@ -208,10 +246,9 @@ class Flusher:
         )
         return FlushReport(segment.table, dead_letters=1)
 
-    def _keep_damaged(self, segments: Sequence[SegmentFile], results: Sequence[UnitResult]) -> int:
-        damages: dict[UUID, tuple[Damage, ...]] = {}
-        for result in results:
-            damages |= result.damages
+    def _keep_damaged(
+        self, segments: Sequence[SegmentFile], damages: Mapping[UUID, tuple[Damage, ...]]
+    ) -> int:
         for segment in segments:
             if segment.id in damages:
                 self._dead_letters.put_damaged(segment, damages[segment.id], segment.rows)
@@ -222,6 +259,18 @@ class Flusher:
                     damages[segment.id],
                 )
         return len(damages)
+
+
+def _target(catalog: Catalog, plan: TransformPlan, name: str) -> Table:
+    """A table that a transform goes into, as it is now."""
+    schema, _, table = name.partition(".")
+    try:
+        return catalog.table(schema, table)
+    except NotFound as missing:
+        raise TransformFailed(
+            f"The transform of {plan.source.full_name} goes into {name}, which is not there: "
+            f"{missing.message}"
+        ) from missing
 
 
 def _already_there(

@@ -18,11 +18,12 @@ import duckdb
 import pyarrow as pa
 
 from swanlake.lake import datafile
-from swanlake.lake.layout import Column, DataFile, DefaultKind, Table
-from swanlake.lake.types import duckdb_type
+from swanlake.lake.layout import Column, DataFile, Table
+from swanlake.lake.types import default_sql, duckdb_type
+from swanlake.pipeline.stand_ins import for_spark
 from swanlake.queue.names import Ingest
 from swanlake.queue.segment import Damage, Segment, column_ids, open_segment, schema_as_of
-from swanlake.sql.quoting import identifier, literal
+from swanlake.sql.quoting import identifier
 
 _VIEW = "__swanlake_segment_"
 
@@ -72,6 +73,31 @@ class FlushUnit:
     def undo(self, result: UnitResult) -> None:
         """Removes the files."""
         datafile.remove_files(self.table, result.files)
+
+    def rows(self, connection: duckdb.DuckDBPyConnection) -> Iterator[pa.RecordBatch]:
+        """The rows, for a transform: in types that Spark has."""
+        segments = [open_segment(one.path, one.size, one.skip) for one in self.segments]
+        columns = ", ".join(
+            f"{_cast(for_spark(column), identifier(column.name))} AS {identifier(column.name)}"
+            for column in self.table.columns
+        )
+        with segments_as_query(connection, segments, self.table) as query:
+            yield from connection.execute(f"SELECT {columns} FROM ({query})").to_arrow_reader()
+
+
+@dataclass(frozen=True)
+class CheckUnit:
+    """Looks for damage in segments; it writes nothing."""
+
+    segments: tuple[SegmentRef, ...]
+
+    def run(self, connection: duckdb.DuckDBPyConnection) -> dict[UUID, tuple[Damage, ...]]:
+        """What is damaged, by segment."""
+        segments = [open_segment(one.path, one.size, one.skip) for one in self.segments]
+        return {one.header.id: tuple(one.damages) for one in segments if one.damages}
+
+    def undo(self, result: object) -> None:
+        """There is nothing to undo."""
 
 
 def plan_units(table: Table, segments: Sequence[SegmentRef], unit_bytes: int) -> list[FlushUnit]:
@@ -135,7 +161,7 @@ def _same_columns(one: Any, other: Any) -> bool:
 def _select(view: str, schema: Any, table: Table) -> str:
     given = dict(zip(column_ids(schema), map(identifier, schema.names), strict=True))
     values = ", ".join(
-        f"{_cast(column, given.get(column.id) or _default(column))} AS {identifier(column.name)}"
+        f"{_cast(column, given.get(column.id) or default_sql(column))} AS {identifier(column.name)}"
         for column in table.columns
     )
     return f"SELECT {values} FROM {identifier(view)}"
@@ -150,11 +176,3 @@ def _nothing(table: Table) -> str:
 
 def _cast(column: Column, value: str) -> str:
     return f"CAST({value} AS {duckdb_type(column)})"
-
-
-def _default(column: Column) -> str:
-    if column.default is None:
-        return "NULL"
-    if column.default.kind is DefaultKind.EXPRESSION:
-        return f"({column.default.text})"
-    return literal(column.default.text)
