@@ -111,7 +111,7 @@ class Transformation:
         return outcomes
 
     def _failed(self, why: str) -> TransformFailed:
-        return TransformFailed(f"The transform of {self.transform.source} failed: {why}.")
+        return TransformFailed(f"The transform of {self.transform.source} failed: {why}")
 
 
 def _quoted(name: str) -> str:

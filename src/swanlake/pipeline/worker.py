@@ -157,7 +157,6 @@ def _open(spec: WorkerSpec) -> duckdb.DuckDBPyConnection:
     opened = open_database(
         Path(tempfile.gettempdir()) / "swanlake-worker", spec.memory_limit, spec.threads
     )
-    opened.execute("SET arrow_lossless_conversion = true")
     if spec.urls:
         for name in _URL_EXTENSIONS:
             opened.execute(f"LOAD {literal(str(extension_path(name)))}")
