@@ -25,6 +25,7 @@ from swanlake.lake.commit import NOTHING_WRITTEN, Committed, Retries
 from swanlake.lake.gc import DEFAULT_AGE, Garbage
 from swanlake.lake.keeper import RemoteLake
 from swanlake.lake.layout import Column, PartitionKey, SortKey, Table, folded
+from swanlake.lake.live_files import InlinedRow, TableFiles
 from swanlake.lake.local import LocalLake, open_metabase
 from swanlake.lake.location import LakeLocation
 from swanlake.lake.metabase import CatalogInfo
@@ -180,6 +181,14 @@ class Catalog:
     def table_by_id(self, table_id: int) -> Table:
         """A table by what never changes of it; raises NotFound."""
         return self.keeper.table_by_id(self.info, table_id)
+
+    def files(self, table_id: int) -> TableFiles:
+        """A table and all it consists of, read at once; raises NotFound."""
+        return self.keeper.files(self.info, table_id)
+
+    def inlined_rows(self, name: str, at: int) -> list[InlinedRow]:
+        """The rows that a table of the metadata keeps, up to a snapshot."""
+        return self.keeper.inlined_rows(self.info, name, at)
 
     def ledger(self, entries: Sequence[str]) -> dict[str, int]:
         """Those of the entries that are in the ledger, with the snapshots they came with."""

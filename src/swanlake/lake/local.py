@@ -34,6 +34,7 @@ from swanlake.lake.store import CatalogStore
 
 if TYPE_CHECKING:
     from swanlake.lake.gc import Garbage
+    from swanlake.lake.live_files import InlinedRow, TableFiles
 
 
 def open_metabase(place: str | Path, data_location: str) -> Metabase:
@@ -162,6 +163,20 @@ class LocalLake:
         with self._reading(info) as (store, connection):
             return reading.read_table_by_id(connection, store.tables, table_id)
 
+    def files(self, info: CatalogInfo, table_id: int) -> TableFiles:
+        """A table and all it consists of; raises NotFound."""
+        from swanlake.lake import live_files
+
+        with self._reading(info, repeatable=True) as (store, connection):
+            return live_files.read_files(connection, store.tables, table_id)
+
+    def inlined_rows(self, info: CatalogInfo, name: str, at: int) -> list[InlinedRow]:
+        """The rows that a table of the metadata keeps, up to a snapshot."""
+        from swanlake.lake import live_files
+
+        with self._reading(info) as (store, connection):
+            return live_files.read_inlined_rows(connection, store.tables, name, at)
+
     def ledger(self, info: CatalogInfo, entries: list[str]) -> dict[str, int]:
         """Those of the entries that are in the ledger, with the snapshots they came with."""
         with self._reading(info) as (store, connection):
@@ -217,10 +232,14 @@ class LocalLake:
             yield registry
 
     @contextmanager
-    def _reading(self, info: CatalogInfo) -> Iterator[tuple[CatalogStore, Connection]]:
+    def _reading(
+        self, info: CatalogInfo, *, repeatable: bool = False
+    ) -> Iterator[tuple[CatalogStore, Connection]]:
         store = self._metabase.store(info)
         what = f"metadata of the catalog {info.name}"
         with self._metabase.reachable(what), store.connect() as connection:
+            if repeatable and connection.dialect.name == "postgresql":  # SQLite's reads always are
+                connection.execution_options(isolation_level="REPEATABLE READ")
             yield store, connection
 
     def _referenced(self, info: CatalogInfo) -> set[str]:
