@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
-from tests.integration.lake.compacting import EAGER, Lab, new_lab
+from tests.integration.lake.compacting import new_lab
 from tests.integration.lake.world import World
 
 TABLE = "CREATE TABLE {t} (i INTEGER, s VARCHAR)"

@@ -60,8 +60,8 @@ def test_results_come_in_the_order_of_the_units(runner: SparkRunner, tmp_path: P
 def test_a_unit_that_fails_undoes_the_others_and_keeps_its_error(
     runner: SparkRunner, tmp_path: Path
 ) -> None:
+    units: list[Unit[int]] = [Square(1, tmp_path), Refused(), Square(2, tmp_path)]
     with pytest.raises(duckdb.ConversionException, match="swan"):
-        units: list[Unit[int]] = [Square(1, tmp_path), Refused(), Square(2, tmp_path)]
         runner.run(units, "fail")
     assert list(tmp_path.iterdir()) == []
 
