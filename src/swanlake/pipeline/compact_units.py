@@ -31,6 +31,10 @@ from swanlake.sql.quoting import identifier, literal
 
 #: Since which snapshot a row is no longer there, and where it came from: not written to files.
 _DEAD, _SOURCE, _PLACE = "_swanlake_dead", "_swanlake_source", "_swanlake_place"
+#: Which of the deleted versions of a row it is, from 1 on. One that was changed more often shares
+#: a file with its later versions: small files without end would be worse than a change feed that
+#: dates some of these deletes wrong, as it does after the stock extension's own flush.
+_VERSION, _MOST_VERSIONS = "_swanlake_version", 16
 #: Names that DuckDB gives to what it knows of a file; a column of the same name would hide it.
 _RESERVED = ("file_row_number", "file_index")
 #: How DuckDB says that a file cannot hold a value, such as an interval that goes back.
@@ -100,14 +104,7 @@ class RewriteUnit:
         )
         with _deleted_rows(connection, self.files) as deleted:
             scans = _scans(connection, self.files, writer.layout, self.table, deleted)
-            counts = dict(
-                connection.execute(
-                    f"SELECT dead, count(*) FROM {deleted} WHERE dead >= ? "
-                    "GROUP BY dead ORDER BY dead",
-                    [self.oldest_snapshot],
-                ).fetchall()
-            )
-            yield from writer.split(_all(scans), counts)
+            yield from writer.split(_all(scans), self.oldest_snapshot)
 
 
 @dataclass(frozen=True)
@@ -137,18 +134,11 @@ class FoldUnit:
             rows = f"SELECT * FROM ({self._query(view, layout)})"
             for where, values in _partitions(connection, rows, keys):
                 chosen = f"{rows} WHERE {where}"
-                counts = dict(
-                    connection.execute(
-                        f"SELECT {_DEAD}, count(*) FROM ({chosen}) WHERE {_DEAD} >= ? "
-                        "GROUP BY ALL ORDER BY ALL",
-                        [self.oldest_snapshot],
-                    ).fetchall()
-                )
                 folder = _partition_folder(keys, values)
                 partition_id = given.partition_id if keys else None
                 yield from _Writer(
                     connection, layout, self.table, folder, partition_id, values
-                ).split(chosen, counts)
+                ).split(chosen, self.oldest_snapshot)
         finally:
             connection.unregister(view)
 
@@ -231,22 +221,35 @@ class _Writer:
     partition_id: int | None
     partition_values: tuple[str | None, ...]
 
-    def split(self, rows: str, deleted: Mapping[int, int]) -> Iterator[PlacedFile]:
-        """A file of the rows that are there, and one of those that are deleted.
+    def split(self, rows: str, oldest_snapshot: int) -> Iterator[PlacedFile]:
+        """A file of the rows that are there, and others of those that are deleted.
 
-        ``deleted`` says how many were deleted in each snapshot, of those that are still of use.
+        A row that was changed has its id in each of its versions. The stock extension's change feed
+        looks up by row id when a row of a file was deleted, so they go to files of their own.
         """
         present = self._write(f"({rows}) WHERE {_DEAD} IS NULL{_order(self.table)}")
         if present is not None:
             yield self._placed(present)
-        if not deleted:
-            return
-        past = self._write(
-            f"({rows}) WHERE {_DEAD} >= {min(deleted)} ORDER BY {_DEAD}, {_SOURCE}, {_PLACE}"
+        past = (
+            f"(SELECT *, least({_MOST_VERSIONS}, row_number() OVER "
+            f"(PARTITION BY {ROW_ID} ORDER BY {_DEAD})) AS {_VERSION} "
+            f"FROM ({rows}) WHERE {_DEAD} >= {oldest_snapshot})"
         )
-        if past is None or past.file.record_count != sum(deleted.values()):
-            raise RuntimeError("Deleted rows of a file are not where its delete files say.")
-        yield self._past(past, deleted)
+        for version, deleted in self._count_deleted(past).items():
+            written = self._write(
+                f"{past} WHERE {_VERSION} = {version} ORDER BY {_DEAD}, {_SOURCE}, {_PLACE}"
+            )
+            assert written is not None
+            yield self._past(written, deleted)
+
+    def _count_deleted(self, past: str) -> dict[int, dict[int, int]]:
+        """How many rows were deleted in each snapshot, by version of the row."""
+        counts: dict[int, dict[int, int]] = {}
+        for version, dead, count in self.connection.execute(
+            f"SELECT {_VERSION}, {_DEAD}, count(*) FROM {past} GROUP BY ALL ORDER BY ALL"
+        ).fetchall():
+            counts.setdefault(version, {})[dead] = count
+        return counts
 
     def _write(self, rows: str) -> datafile.PlainFile | None:
         internal = [ROW_ID, SNAPSHOT_ID]
