@@ -21,7 +21,7 @@ import pyarrow as pa
 from swanlake.errors import SwanLakeError, Unsupported
 from swanlake.lake import datafile
 from swanlake.lake.datafile import INTERNAL_FIELD_IDS, ROW_ID, SNAPSHOT_ID
-from swanlake.lake.evolution import Field, find, named_as, read_fields, value
+from swanlake.lake.evolution import Field, field_of, find, named_as, read_fields, value
 from swanlake.lake.layout import Column, DataFile, DeleteFile, Table, folded
 from swanlake.lake.live_files import InlinedRow, InlinedTable, LiveFile
 from swanlake.lake.operations import PlacedDeletes, PlacedFile
@@ -31,8 +31,14 @@ from swanlake.sql.quoting import identifier, literal
 
 #: Since which snapshot a row is no longer there, and where it came from: not written to files.
 _DEAD, _SOURCE, _PLACE = "_swanlake_dead", "_swanlake_source", "_swanlake_place"
+#: Which of the deleted versions of a row it is, from 1 on. One that was changed more often shares
+#: a file with its later versions: small files without end would be worse than a change feed that
+#: dates some of these deletes wrong, as it does after the stock extension's own flush.
+_VERSION, _MOST_VERSIONS = "_swanlake_version", 16
 #: Names that DuckDB gives to what it knows of a file; a column of the same name would hide it.
 _RESERVED = ("file_row_number", "file_index")
+#: How DuckDB says that a file cannot hold a value, such as an interval that goes back.
+_NOT_IN_PARQUET = "Parquet files do not support"
 _DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -98,14 +104,7 @@ class RewriteUnit:
         )
         with _deleted_rows(connection, self.files) as deleted:
             scans = _scans(connection, self.files, writer.layout, self.table, deleted)
-            counts = dict(
-                connection.execute(
-                    f"SELECT dead, count(*) FROM {deleted} WHERE dead >= ? "
-                    "GROUP BY dead ORDER BY dead",
-                    [self.oldest_snapshot],
-                ).fetchall()
-            )
-            yield from writer.split(_all(scans), counts)
+            yield from writer.split(_all(scans), self.oldest_snapshot)
 
 
 @dataclass(frozen=True)
@@ -135,26 +134,24 @@ class FoldUnit:
             rows = f"SELECT * FROM ({self._query(view, layout)})"
             for where, values in _partitions(connection, rows, keys):
                 chosen = f"{rows} WHERE {where}"
-                counts = dict(
-                    connection.execute(
-                        f"SELECT {_DEAD}, count(*) FROM ({chosen}) WHERE {_DEAD} >= ? "
-                        "GROUP BY ALL ORDER BY ALL",
-                        [self.oldest_snapshot],
-                    ).fetchall()
-                )
                 folder = _partition_folder(keys, values)
                 partition_id = given.partition_id if keys else None
                 yield from _Writer(
                     connection, layout, self.table, folder, partition_id, values
-                ).split(chosen, counts)
+                ).split(chosen, self.oldest_snapshot)
         finally:
             connection.unregister(view)
 
     def _query(self, view: str, layout: Table) -> str:
-        columns = [
-            f"CAST(c{place} AS {duckdb_type(column)}) AS {identifier(column.name)}"
-            for place, column in enumerate(layout.columns)
-        ]
+        columns = []
+        for place, (given, column) in enumerate(
+            zip(self.inlined.layout.columns, layout.columns, strict=True)
+        ):
+            # The text of a struct has the names that its fields had.
+            inlined = f"CAST(c{place} AS {duckdb_type(given)})"
+            columns.append(
+                f"{value(field_of(given), column, inlined)} AS {identifier(column.name)}"
+            )
         return (
             f"SELECT {', '.join((*columns, *_added(self.table, layout)))}, row_id AS {ROW_ID}, "
             f"begin_snapshot AS {SNAPSHOT_ID}, end_snapshot AS {_DEAD}, 0 AS {_SOURCE}, "
@@ -174,8 +171,9 @@ def _compacted(table: Table, write: Callable[[], Iterator[PlacedFile]]) -> Compa
     except BaseException as error:
         with suppress(SwanLakeError):  # what went wrong first is to be told
             datafile.remove_files(table, Compacted(tuple(placed)).written)
-        if isinstance(error, Unsupported):
-            return Compacted(skipped=error.message)
+        reason = error.message if isinstance(error, Unsupported) else str(error)
+        if isinstance(error, Unsupported) or _NOT_IN_PARQUET in reason:
+            return Compacted(skipped=reason)
         raise
     return Compacted(tuple(placed))
 
@@ -223,22 +221,35 @@ class _Writer:
     partition_id: int | None
     partition_values: tuple[str | None, ...]
 
-    def split(self, rows: str, deleted: Mapping[int, int]) -> Iterator[PlacedFile]:
-        """A file of the rows that are there, and one of those that are deleted.
+    def split(self, rows: str, oldest_snapshot: int) -> Iterator[PlacedFile]:
+        """A file of the rows that are there, and others of those that are deleted.
 
-        ``deleted`` says how many were deleted in each snapshot, of those that are still of use.
+        A row that was changed has its id in each of its versions. The stock extension's change feed
+        looks up by row id when a row of a file was deleted, so they go to files of their own.
         """
         present = self._write(f"({rows}) WHERE {_DEAD} IS NULL{_order(self.table)}")
         if present is not None:
             yield self._placed(present)
-        if not deleted:
-            return
-        past = self._write(
-            f"({rows}) WHERE {_DEAD} >= {min(deleted)} ORDER BY {_DEAD}, {_SOURCE}, {_PLACE}"
+        past = (
+            f"(SELECT *, least({_MOST_VERSIONS}, row_number() OVER "
+            f"(PARTITION BY {ROW_ID} ORDER BY {_DEAD})) AS {_VERSION} "
+            f"FROM ({rows}) WHERE {_DEAD} >= {oldest_snapshot})"
         )
-        if past is None or past.file.record_count != sum(deleted.values()):
-            raise RuntimeError("Deleted rows of a file are not where its delete files say.")
-        yield self._past(past, deleted)
+        for version, deleted in self._count_deleted(past).items():
+            written = self._write(
+                f"{past} WHERE {_VERSION} = {version} ORDER BY {_DEAD}, {_SOURCE}, {_PLACE}"
+            )
+            assert written is not None
+            yield self._past(written, deleted)
+
+    def _count_deleted(self, past: str) -> dict[int, dict[int, int]]:
+        """How many rows were deleted in each snapshot, by version of the row."""
+        counts: dict[int, dict[int, int]] = {}
+        for version, dead, count in self.connection.execute(
+            f"SELECT {_VERSION}, {_DEAD}, count(*) FROM {past} GROUP BY ALL ORDER BY ALL"
+        ).fetchall():
+            counts.setdefault(version, {})[dead] = count
+        return counts
 
     def _write(self, rows: str) -> datafile.PlainFile | None:
         internal = [ROW_ID, SNAPSHOT_ID]
@@ -387,7 +398,9 @@ def _deleted_rows(
             )
         if file.inlined_deletes:
             values = ", ".join(f"({place}, {since})" for place, since in file.inlined_deletes)
-            selects.append(f"SELECT {number}, pos, dead FROM (VALUES {values}) v(pos, dead)")
+            selects.append(
+                f"SELECT {number} AS source, pos, dead FROM (VALUES {values}) v(pos, dead)"
+            )
     name = f"temp.swanlake_deleted_{uuid4().hex}"
     connection.execute(
         f"CREATE TEMP TABLE {name.removeprefix('temp.')} AS "
