@@ -11,7 +11,7 @@ from swanlake.errors import CommitConflict, CommitStateUnknown
 from swanlake.lake.commit import Retries
 from swanlake.lake.operations import Commit
 from swanlake.pipeline.runner import R, Unit
-from tests.integration.lake.compacting import Lab, PlainRunner, new_lab
+from tests.integration.lake.compacting import Lab, PlainRunner, Version, new_lab
 from tests.integration.lake.world import World, attach
 
 TABLE = "CREATE TABLE {t} (i INTEGER, s VARCHAR)"
@@ -65,7 +65,7 @@ def test_what_they_commit_meanwhile_is_there_afterwards(
     world: World, work: str, theirs: str, inlined: int
 ) -> None:
     lab = start(world, work)
-    seen = {}
+    seen: dict[int, Version] = {}
 
     def meet() -> None:
         if runner.times == 1:
