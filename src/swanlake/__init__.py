@@ -2,5 +2,6 @@
 
 from swanlake._version import __version__
 from swanlake.errors import SwanLakeError
+from swanlake.pipeline.transforms import transform
 
-__all__ = ["SwanLakeError", "__version__"]
+__all__ = ["SwanLakeError", "__version__", "transform"]

@@ -211,6 +211,11 @@ class Settings:
         "`SWANLAKE_SPARK_CONF_spark_executor_memory=2g`. In TOML: `[spark.conf]`.",
         secret=True,
     )
+    transforms: str = _setting(
+        "",
+        "Python modules whose `@swanlake.transform` functions change queued rows on their way to "
+        "the lake, with commas between.",
+    )
     spark_job_timeout_seconds: float = _setting(
         3600.0, "A job on Spark that runs longer is stopped, and tried again later.", minimum=1
     )

@@ -22,7 +22,7 @@ from swanlake.lake.gate import CommitGate
 from swanlake.lake.lake import Lake
 from swanlake.lake.operations import Commit, CreateTable
 from swanlake.lake.types import ColumnSpec, number_columns
-from swanlake.pipeline.runner import R, Unit
+from swanlake.pipeline.runner import R, Unit, WithoutTransforms
 from swanlake.queue.coordinator import Limits
 from swanlake.queue.runtime import DucklingQueue
 from swanlake.queue.settings import QueueSettings
@@ -502,7 +502,7 @@ def test_a_server_that_is_asked_to_stop_keeps_every_row_it_acknowledged(
     assert lab.letters() == []
 
 
-class HeldRunner:
+class HeldRunner(WithoutTransforms):
     """Runs units when it is let go."""
 
     def __init__(self, duck: duckdb.DuckDBPyConnection) -> None:

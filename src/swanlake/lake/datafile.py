@@ -21,6 +21,7 @@ import pyarrow as pa
 from swanlake.errors import InvalidRequest, Unsupported
 from swanlake.lake.disk import make_directories, sync
 from swanlake.lake.files import delete, is_url
+from swanlake.lake.ids import uuid7
 from swanlake.lake.layout import Column, DataFile, DeleteFile, Table
 from swanlake.lake.partitioning import Partition, folder_path, partitions
 from swanlake.lake.stats import file_column_stats
@@ -32,6 +33,10 @@ TARGET_FILE_SIZE = 512 * 1024 * 1024
 _DELETE_FIELD_IDS = "{'file_path': 2147483646, 'pos': 2147483645}"
 #: The column of a file that covers several snapshots: from which one a row, or its delete, is.
 SNAPSHOT_ID = "_ducklake_internal_snapshot_id"
+#: The column of a file whose rows keep the ids they had in other files.
+ROW_ID = "_ducklake_internal_row_id"
+#: The field ids of both; they are how readers find the columns.
+INTERNAL_FIELD_IDS = {ROW_ID: 2147483540, SNAPSHOT_ID: 2147483539}
 _PARTIAL_DELETE_FIELD_IDS = _DELETE_FIELD_IDS.replace("}", f", '{SNAPSHOT_ID}': 2147483539}}")
 _ONE_FILE = 1 << 60
 
@@ -113,6 +118,70 @@ def write_files(
         }
         _move(folder, table, files)
     return list(files.values())
+
+
+@dataclass(frozen=True)
+class PlainFile:
+    """A file that was written as it was asked for, and the bounds of its internal columns."""
+
+    file: DataFile
+    bounds: Mapping[str, tuple[int, int]]
+
+
+def write_plain_file(
+    connection: duckdb.DuckDBPyConnection,
+    rows: str,
+    table: Table,
+    *,
+    internal: Sequence[str] = (),
+    folder: str = "",
+    partition_values: tuple[str | None, ...] = (),
+    options: ParquetOptions | None = None,
+) -> PlainFile | None:
+    """Writes rows that are rows of the table already to one new file, in their order.
+
+    They have the table's columns under their names, then the internal ones that are given. The
+    folder is inside the table's directory, with a slash at the end. No rows, no file.
+    """
+    _check_writable(table)
+    field_ids = ", ".join(
+        (
+            *map(_field_id, table.columns),
+            *(f"{literal(name)}: {INTERNAL_FIELD_IDS[name]}" for name in internal),
+        )
+    )
+    path = f"{folder}ducklake-{uuid7()}.parquet"
+    copy_options = [
+        "FORMAT parquet",
+        "RETURN_STATS",
+        "WRITE_EMPTY_FILE false",
+        "GEOPARQUET_VERSION 'NONE'",
+        f"FIELD_IDS {{{field_ids}}}",
+        *(options or ParquetOptions()).sql(),
+    ]
+    with _folder(table) as place:
+        os_path = place + path
+        if not is_url(place):
+            os.makedirs(os.path.dirname(os_path), exist_ok=True)
+        returned = connection.execute(
+            f"COPY ({rows}) TO {literal(os_path)} ({', '.join(copy_options)})"
+        ).fetchall()
+        if not returned:
+            return None
+        ((_, *rest),) = returned
+        one = _Written(path, *rest)
+        file = DataFile(
+            path,
+            one.row_count,
+            one.size,
+            one.footer_size,
+            file_column_stats(one.statistics, table),
+            partition_values,
+        )
+        _move(place, table, {path: file})
+    found = {name: one.statistics[identifier(name)] for name in internal}
+    bounds = {name: (int(stats["min"]), int(stats["max"])) for name, stats in found.items()}
+    return PlainFile(file, bounds)
 
 
 def write_delete_file(

@@ -166,7 +166,10 @@ def read_inlined_rows(
     connection: Connection, tables: CatalogTables, name: str, at: int
 ) -> list[InlinedRow]:
     """The rows that a table of the metadata keeps, up to a snapshot, deleted ones included."""
-    found = inspect_database(connection).get_columns(name, schema=tables.schema_name)
+    database = inspect_database(connection)
+    if not database.has_table(name, schema=tables.schema_name):
+        return []  # somebody folded them and removed it; a commit that is based on them will see
+    found = database.get_columns(name, schema=tables.schema_name)
     inlined = lightweight_table(
         name, *(named_column(one["name"]) for one in found), schema=tables.schema_name
     )

@@ -33,7 +33,10 @@ from swanlake.lake.sqlite import SqliteMetabase
 from swanlake.lake.store import CatalogStore
 
 if TYPE_CHECKING:
-    from swanlake.lake.gc import Garbage
+    from swanlake.lake.expiry import ExpireReport
+    from swanlake.lake.gc import Garbage, Reason
+    from swanlake.lake.history import MaintenanceEntry
+    from swanlake.lake.live_files import InlinedRow, TableFiles
 
 
 def open_metabase(place: str | Path, data_location: str) -> Metabase:
@@ -133,12 +136,40 @@ class LocalLake:
         except AlreadyExists:
             return self.find(name) or self._unregistered(name)
 
-    def collect(self, age: timedelta, dry_run: bool) -> list[Garbage]:
-        """Deletes the files that no catalog needs, or lists them."""
+    def garbage(self, reasons: frozenset[Reason], age: timedelta) -> list[Garbage]:
+        """The files that can be deleted for one of the reasons, in a fixed order."""
         from swanlake.lake import gc
 
         with self._metabase.reachable():
-            return gc.collect(self._metabase, age=age, dry_run=dry_run)
+            return gc.find(self._metabase, reasons, age)
+
+    def forget(self, paths: list[str]) -> None:
+        """Takes files that are deleted off the lists of all catalogs."""
+        from swanlake.lake import gc
+
+        with self._metabase.reachable():
+            gc.forget(self._metabase, paths)
+
+    def forget_commits(self, age: timedelta) -> None:
+        """Takes old commits off the ledgers of all catalogs."""
+        from swanlake.lake import gc
+
+        with self._metabase.reachable():
+            gc.forget_commits(self._metabase, age)
+
+    def record(self, entry: MaintenanceEntry) -> None:
+        """Writes an entry of the history of maintenance, over what was there of it."""
+        from swanlake.lake import history
+
+        with self._metabase.reachable(), self._metabase.registry() as registry:
+            history.record(registry, self._metabase.maintenance, entry)
+
+    def history(self, catalog: str | None, job: str | None, limit: int) -> list[MaintenanceEntry]:
+        """The newest entries of the history of maintenance, newest first."""
+        from swanlake.lake import history
+
+        with self._metabase.reachable(), self._metabase.registry() as registry:
+            return history.entries(registry, self._metabase.maintenance, catalog, job, limit)
 
     # ---- one catalog ---------------------------------------------------------------------------
 
@@ -161,6 +192,20 @@ class LocalLake:
         """A table by what never changes of it; raises NotFound."""
         with self._reading(info) as (store, connection):
             return reading.read_table_by_id(connection, store.tables, table_id)
+
+    def files(self, info: CatalogInfo, table_id: int) -> TableFiles:
+        """A table and all it consists of; raises NotFound."""
+        from swanlake.lake import live_files
+
+        with self._reading(info, repeatable=True) as (store, connection):
+            return live_files.read_files(connection, store.tables, table_id)
+
+    def inlined_rows(self, info: CatalogInfo, name: str, at: int) -> list[InlinedRow]:
+        """The rows that a table of the metadata keeps, up to a snapshot."""
+        from swanlake.lake import live_files
+
+        with self._reading(info) as (store, connection):
+            return live_files.read_inlined_rows(connection, store.tables, name, at)
 
     def ledger(self, info: CatalogInfo, entries: list[str]) -> dict[str, int]:
         """Those of the entries that are in the ledger, with the snapshots they came with."""
@@ -209,6 +254,24 @@ class LocalLake:
             self._writable.add(info.place)
         return commit.apply(store, change, retries, may_have_happened=may_have_happened)
 
+    def expire(
+        self,
+        info: CatalogInfo,
+        older_than: timedelta | datetime | None,
+        keep_last: int | None,
+        dry_run: bool,
+    ) -> ExpireReport:
+        """Removes old snapshots of a catalog, and what only they could see, or says what would go.
+
+        Files that forks can see are kept from clean-ups by the fence, so it must be there.
+        """
+        from swanlake.lake import expiry
+
+        with self._reading(info) as (store, connection):
+            bootstrap.check_writable(connection, store)
+        with self._metabase.reachable(f"metadata of the catalog {info.name}"):
+            return expiry.expire(store, datetime.now(UTC), older_than, keep_last, dry_run=dry_run)
+
     # ---- inside --------------------------------------------------------------------------------
 
     @contextmanager
@@ -217,10 +280,14 @@ class LocalLake:
             yield registry
 
     @contextmanager
-    def _reading(self, info: CatalogInfo) -> Iterator[tuple[CatalogStore, Connection]]:
+    def _reading(
+        self, info: CatalogInfo, *, repeatable: bool = False
+    ) -> Iterator[tuple[CatalogStore, Connection]]:
         store = self._metabase.store(info)
         what = f"metadata of the catalog {info.name}"
         with self._metabase.reachable(what), store.connect() as connection:
+            if repeatable and connection.dialect.name == "postgresql":  # SQLite's reads always are
+                connection.execution_options(isolation_level="REPEATABLE READ")
             yield store, connection
 
     def _referenced(self, info: CatalogInfo) -> set[str]:

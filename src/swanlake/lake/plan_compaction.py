@@ -143,7 +143,8 @@ def _forget(draft: Draft, table: LiveTable, sources: Sequence[Row[Any]]) -> None
 def _forget_deletes(draft: Draft, table: LiveTable, ids: set[int]) -> None:
     """Takes everything that says which rows of data files are deleted out of the catalog."""
     for file in draft.state.all_delete_files:
-        _schedule(draft, table, file.delete_file_id, file)
+        if file.data_file_id in ids:
+            _schedule(draft, table, file.delete_file_id, file)
     _remove(draft, draft.tables.delete_file, ids)
     inlined = inlined_delete_table(draft.tables, table.id)
     for some in _some_at_once(ids & draft.state.inlined_deletes):

@@ -12,8 +12,8 @@ import duckdb
 from duckdb.sqltypes import DuckDBPyType
 
 from swanlake.errors import InvalidRequest
-from swanlake.lake.layout import Column, Default
-from swanlake.sql.quoting import identifier
+from swanlake.lake.layout import Column, Default, DefaultKind
+from swanlake.sql.quoting import identifier, literal
 from swanlake.sql.tokens import tokenize
 
 #: DuckLake's word for every type without children, and how DuckDB spells it.
@@ -136,6 +136,15 @@ def duckdb_type(column: Column) -> str:
             "SwanLake does not know."
         )
     return sql
+
+
+def default_sql(column: Column) -> str:
+    """The column's default as SQL; NULL if it has none."""
+    if column.default is None:
+        return "NULL"
+    if column.default.kind is DefaultKind.EXPRESSION:
+        return f"({column.default.text})"
+    return literal(column.default.text)
 
 
 def _column(

@@ -13,7 +13,7 @@ import pickle
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -22,8 +22,12 @@ from uuid import uuid4
 
 from swanlake.child import serve_parent
 from swanlake.errors import PipelineFailed, PipelineUnavailable, SwanLakeError
+from swanlake.lake.layout import Table
 from swanlake.pipeline.bundle import FOLDER, write_bundle
 from swanlake.pipeline.spark import SparkOptions, open_session
+from swanlake.pipeline.tasks import in_worker
+from swanlake.pipeline.transforming import Transformation, load
+from swanlake.pipeline.transforms import Transform
 from swanlake.pipeline.worker import Failed, WarmUp, WorkerSpec
 
 if TYPE_CHECKING:
@@ -52,9 +56,15 @@ class Driver:
         self._cores = 1
         #: Those that are under way.
         self._jobs: set[str] = set()
+        self._transforms: dict[str, Transform] = {}
 
-    def start(self, options: SparkOptions, worker: WorkerSpec) -> None:
-        """Opens the session and runs a job, so that the first of the queue's is not the first."""
+    def start(
+        self, options: SparkOptions, worker: WorkerSpec, modules: str
+    ) -> dict[str, tuple[str, ...]]:
+        """Opens the session and runs a job, so that the first of the queue's is not the first.
+
+        Says which tables have transforms, and into which tables these go.
+        """
         self._options, self._worker = options, worker
         self._session = session = open_session(options)
         if options.is_local:
@@ -63,6 +73,7 @@ class Driver:
             self._cores = int(session.conf.get("spark.task.cpus", "1") or 1)
             self._send_bundle(session)
         self._watch(session)
+        self._transforms = load(modules)
         (answer,) = self.run((pickle.dumps(WarmUp()),), "warm up", _PROBE_SECONDS * 4)
         outcome = pickle.loads(answer)
         if isinstance(outcome, Failed):
@@ -70,13 +81,11 @@ class Driver:
         if not options.is_local:
             watch = self._watch_server if options.remote else self._watch_executors
             threading.Thread(target=watch, args=(session,), daemon=True).start()
+        return {key: transform.into for key, transform in self._transforms.items()}
 
     def run(self, units: tuple[bytes, ...], title: str, timeout: float) -> list[bytes]:
         """The outcomes of pickled units, one task each, in their order."""
-        sharing = len(units) if self._options.is_local else 1
-        spec = replace(self._worker, threads=max(1, self._cores // sharing))
-        folder = None if self._options.is_local else FOLDER
-        task = _task(units, pickle.dumps(spec), folder)
+        task = in_worker("run_units", self._folder, units, self._spec(len(units)))
         with self._job(title, timeout) as session:
             rows = session.range(0, len(units), 1, len(units)).mapInArrow(task, _OUTCOMES)
             table = rows.toArrow()
@@ -85,7 +94,38 @@ class Driver:
         )
         return [outcomes[position] for position in range(len(units))]
 
+    def transform(
+        self,
+        key: str,
+        source: Table,
+        targets: dict[str, Table],
+        units: tuple[bytes, ...],
+        title: str,
+        timeout: float,
+    ) -> dict[str, list[bytes]]:
+        """The outcomes of writing what a transform makes of the rows of units, by table."""
+        with self._job(title, timeout) as session:
+            return Transformation(
+                session,
+                self._transforms[key],
+                source,
+                targets,
+                self._spec(len(units)),
+                self._folder,
+            ).run(units)
+
     # ---- inside --------------------------------------------------------------------------------
+
+    def _spec(self, tasks: int) -> bytes:
+        """How a worker is set up when so many tasks share the cores of this machine."""
+        elsewhere = not self._options.is_local
+        threads = self._cores if elsewhere else max(1, self._cores // tasks)
+        return pickle.dumps(replace(self._worker, threads=threads, elsewhere=elsewhere))
+
+    @property
+    def _folder(self) -> str | None:
+        """Where workers find our code; None if they have it."""
+        return None if self._options.is_local else FOLDER
 
     @contextmanager
     def _job(self, title: str, timeout: float) -> Iterator[SparkSession]:
@@ -94,10 +134,12 @@ class Driver:
         if session is None:
             raise PipelineUnavailable("Spark is not started.")
         tag = f"swanlake-{uuid4().hex}"
+        stop: Callable[[str], object]
         if self._options.remote:
             add, remove, stop = session.addTag, session.removeTag, session.interruptTag
-        else:  # there only the thread that added a tag to the session can interrupt what has it
-            context: Any = session.sparkContext
+        else:
+            # A session's own tags do not reach the thread in which it collects Arrow.
+            context = session.sparkContext
             add, remove, stop = context.addJobTag, context.removeJobTag, context.cancelJobsWithTag
             context.setJobDescription(title)
         late = threading.Timer(timeout, stop, (tag,))
@@ -198,27 +240,6 @@ class Driver:
         bundle.parent.mkdir(parents=True, exist_ok=True)
         write_bundle(bundle)
         session.addArtifacts(f"{bundle}#{FOLDER}", archive=True)
-
-
-def _task(
-    units: Sequence[bytes], spec: bytes, folder: str | None
-) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """The function that runs units in a worker, which may have to find our code first."""
-
-    def run(batches: Iterable[Any]) -> Iterator[Any]:
-        if folder is not None:
-            import sys
-
-            from pyspark import SparkFiles
-
-            place = f"{SparkFiles.getRootDirectory()}/{folder}"
-            if place not in sys.path:
-                sys.path.insert(0, place)
-        from swanlake.pipeline.worker import run_units
-
-        return run_units(batches, units, spec)
-
-    return run
 
 
 def first_sentence(error: Exception) -> str:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import duckdb
 
 from swanlake.engine.host import EngineHost
-from swanlake.pipeline.runner import R, Unit
+from swanlake.pipeline.runner import R, Unit, WithoutTransforms
 
 
-class InlineRunner:
+class InlineRunner(WithoutTransforms):
     """Runs units one after the other."""
 
     def __init__(self, host: EngineHost) -> None:

@@ -11,16 +11,19 @@ import logging
 import pickle
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 from swanlake.child import Child, ChildLost
 from swanlake.config import Settings
-from swanlake.errors import PipelineUnavailable, SwanLakeError
+from swanlake.errors import PipelineUnavailable, SwanLakeError, TransformFailed
+from swanlake.lake import datafile
 from swanlake.lake.files import is_url
-from swanlake.pipeline.runner import R, Unit
+from swanlake.lake.layout import DataFile, Table
+from swanlake.pipeline.runner import R, RowsUnit, TransformPlan, Unit
 from swanlake.pipeline.spark import SparkOptions, check_java, environment
+from swanlake.pipeline.transforms import source_of
 from swanlake.pipeline.worker import Done, Failed, Outcome, WorkerSpec
 
 log = logging.getLogger("swanlake.pipeline")
@@ -47,6 +50,9 @@ class SparkRunner:
             urls=is_url(settings.data_location),
             init_sql=settings.ducklake_init_sql,
         )
+        self._modules = settings.transforms
+        #: The tables that have transforms, and what these go into.
+        self._declared: dict[str, tuple[str, ...]] = {}
         self._timeout = settings.spark_job_timeout_seconds
         self._log_file = settings.home.absolute() / "logs" / "spark.log"
         self._changed = threading.Condition()
@@ -62,8 +68,7 @@ class SparkRunner:
         """The results of all units; if one fails, the others are undone."""
         if not units:
             return []
-        pickled = tuple(pickle.dumps(unit) for unit in units)
-        answers = self._ask(self._timeout + _MARGIN_SECONDS, "run", pickled, title, self._timeout)
+        answers = self._do("run", _pickled(units), title)
         outcomes: list[Outcome] = [pickle.loads(answer) for answer in answers]
         failures = [outcome.error for outcome in outcomes if isinstance(outcome, Failed)]
         if failures:
@@ -72,6 +77,41 @@ class SparkRunner:
                     _undo(unit, outcome.result)
             raise failures[0]
         return [outcome.result for outcome in outcomes if isinstance(outcome, Done)]
+
+    def transform_of(self, catalog: str, table: Table) -> TransformPlan | None:
+        """The transform that rows for a table go through; asks Spark, and so waits for it."""
+        if not self._modules:
+            return None
+        self._ready_driver()
+        key = source_of(self._declared, catalog, table.schema, table.name)
+        return TransformPlan(key, table, self._declared[key]) if key else None
+
+    def transform(
+        self,
+        plan: TransformPlan,
+        units: Sequence[RowsUnit],
+        targets: Mapping[str, Table],
+        title: str,
+    ) -> dict[str, tuple[DataFile, ...]]:
+        """The files that a transform's results became, by table."""
+        answers: dict[str, list[bytes]] = self._do(
+            "transform", plan.key, plan.source, dict(targets), _pickled(units), title
+        )
+        outcomes: dict[str, list[Outcome]] = {
+            name: [pickle.loads(answer) for answer in given] for name, given in answers.items()
+        }
+        files = {
+            name: tuple(file for one in given if isinstance(one, Done) for file in one.result)
+            for name, given in outcomes.items()
+        }
+        for given in outcomes.values():
+            for outcome in given:
+                if isinstance(outcome, Failed):
+                    for name, written in files.items():
+                        datafile.remove_files(targets[name], written)
+                    why = " ".join(str(outcome.error).split())
+                    raise TransformFailed(f"The transform of {plan.key} failed: {why}")
+        return files
 
     def close(self) -> None:
         """Ends the session and the process that holds it."""
@@ -88,6 +128,10 @@ class SparkRunner:
         """``ready``, or why not."""
         with self._changed:
             return "ready" if self._driver is not None else self._why_not
+
+    def _do(self, method: str, *arguments: Any) -> Any:
+        """Has the driver do a job, which has a deadline."""
+        return self._ask(self._timeout + _MARGIN_SECONDS, method, *arguments, self._timeout)
 
     def _ask(self, patience: float, method: str, *arguments: Any) -> Any:
         driver = self._ready_driver()
@@ -140,7 +184,9 @@ class SparkRunner:
                 errors=errors,
             )
         try:
-            driver.ask(_START_SECONDS, "start", self._options, self._worker)
+            self._declared = driver.ask(
+                _START_SECONDS, "start", self._options, self._worker, self._modules
+            )
         except BaseException:
             driver.end()
             raise
@@ -157,6 +203,10 @@ class SparkRunner:
             self._why_not = why
         if driver is not None:
             driver.end()
+
+
+def _pickled(units: Sequence[object]) -> tuple[bytes, ...]:
+    return tuple(pickle.dumps(unit) for unit in units)
 
 
 def _undo(unit: Unit[R], result: R) -> None:

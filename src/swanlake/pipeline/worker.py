@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import pickle
 import socket
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
+from itertools import chain
 from typing import Any
 
 import duckdb
@@ -21,11 +22,16 @@ from swanlake.engine.database import open_database
 from swanlake.engine.errors import may_invalidate
 from swanlake.engine.extensions import extension_path
 from swanlake.errors import PipelineFailed, SwanLakeError
+from swanlake.lake import datafile
+from swanlake.lake.layout import DataFile, Table
+from swanlake.lake.types import default_sql
 from swanlake.pipeline.scratch import scratch_directory
-from swanlake.sql.quoting import literal
+from swanlake.pipeline.sharing import check_directory
+from swanlake.sql.quoting import identifier, literal
 
 #: What DuckDB needs to read and write files at a URL.
 _URL_EXTENSIONS = ("httpfs", "aws")
+_ROWS = "__swanlake_rows"
 
 
 @dataclass(frozen=True)
@@ -36,6 +42,8 @@ class WorkerSpec:
     threads: int = 1
     #: Files of the lake are at a URL; what is run first may make their secrets known.
     urls: bool = False
+    #: On another machine, or in another installation, than the server.
+    elsewhere: bool = False
     init_sql: str = field(default="", repr=False)
 
 
@@ -73,14 +81,56 @@ def run_units(
     spec: WorkerSpec = pickle.loads(pickled_spec)
     for batch in batches:
         for position in batch.column(0).to_pylist():
+            unit = pickle.loads(units[position])
             yield pa.RecordBatch.from_pydict(
-                {"position": [position], "outcome": [_outcome(units[position], spec)]}
+                {"position": [position], "outcome": [_outcome(spec, unit.run)]}
             )
 
 
-def _outcome(unit: bytes, spec: WorkerSpec) -> bytes:
+def read_rows(
+    batches: Iterable[Any], units: Sequence[bytes], pickled_spec: bytes
+) -> Iterator[pa.RecordBatch]:
+    """For positions among the units: the rows of each unit, in types that Spark has."""
+    spec: WorkerSpec = pickle.loads(pickled_spec)
+    for batch in batches:
+        for position in batch.column(0).to_pylist():
+            yield from pickle.loads(units[position]).rows(connection(spec))
+
+
+def write_rows(
+    batches: Iterable[Any], pickled_table: bytes, pickled_spec: bytes
+) -> Iterator[pa.RecordBatch]:
+    """Writes rows as files of a table, and gives the one outcome of that; of no rows, none."""
+    spec: WorkerSpec = pickle.loads(pickled_spec)
+    table: Table = pickle.loads(pickled_table)
+    batches = iter(batches)
+    first = next(batches, None)
+    if first is not None:
+        rows = pa.RecordBatchReader.from_batches(first.schema, chain([first], batches))
+        outcome = _outcome(spec, lambda duck: _write(duck, rows, table, spec))
+        yield pa.RecordBatch.from_pydict({"outcome": [outcome]})
+
+
+def _write(
+    duck: duckdb.DuckDBPyConnection, rows: pa.RecordBatchReader, table: Table, spec: WorkerSpec
+) -> tuple[DataFile, ...]:
+    """Files with rows that have some of the table's columns, by their names."""
+    if spec.elsewhere:
+        check_directory(table)
+    values = ", ".join(
+        identifier(column.name) if column.name in rows.schema.names else default_sql(column)
+        for column in table.columns
+    )
+    duck.register(_ROWS, rows)
     try:
-        return pickle.dumps(Done(pickle.loads(unit).run(connection(spec))))
+        return tuple(datafile.write_files(duck, f"SELECT {values} FROM {_ROWS}", table))
+    finally:
+        duck.unregister(_ROWS)
+
+
+def _outcome(spec: WorkerSpec, work: Callable[[duckdb.DuckDBPyConnection], object]) -> bytes:
+    try:
+        return pickle.dumps(Done(work(connection(spec))))
     except Exception as error:  # noqa: BLE001 - the server decides what an error means
         if may_invalidate(error):
             _connections.clear()
@@ -118,7 +168,6 @@ def _open(spec: WorkerSpec) -> duckdb.DuckDBPyConnection:
     # Of its own: DuckDB calls its files there the same in every process.
     directory = scratch_directory() / f"swanlake-worker-{os.getpid()}"
     opened = open_database(directory, spec.memory_limit, spec.threads)
-    opened.execute("SET arrow_lossless_conversion = true")
     if spec.urls:
         for name in _URL_EXTENSIONS:
             opened.execute(f"LOAD {literal(str(extension_path(name)))}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from uuid import UUID
@@ -19,27 +19,26 @@ from swanlake.errors import (
     CommitConflict,
     InvalidRequest,
     NotFound,
-    PipelineFailed,
     SwanLakeError,
+    TransformFailed,
     Unsupported,
 )
 from swanlake.lake import datafile
 from swanlake.lake.commit import Committed
-from swanlake.lake.disk import make_directories
-from swanlake.lake.files import is_url, missing
 from swanlake.lake.gate import CommitGate
 from swanlake.lake.lake import Catalog, Lake
 from swanlake.lake.layout import DataFile, Table
 from swanlake.lake.operations import Commit, Insert
 from swanlake.pipeline.loans import Lender, LentFile, Loan
-from swanlake.pipeline.runner import Runner
+from swanlake.pipeline.runner import FlushRunner, TransformPlan
+from swanlake.pipeline.sharing import check_seen, share
 from swanlake.queue import producers
 from swanlake.queue.dead_letters import DeadLetters
 from swanlake.queue.names import Ingest, QueueTable
 from swanlake.queue.producers import Ranges, read_notes
 from swanlake.queue.segment import Damage, SegmentDamaged
 from swanlake.queue.store import SegmentFile
-from swanlake.queue.work import SegmentRef, UnitResult, plan_units
+from swanlake.queue.work import CheckUnit, FlushUnit, SegmentRef, plan_units
 
 log = logging.getLogger("swanlake.queue")
 
@@ -90,6 +89,19 @@ class FlushReport:
         )
 
 
+@dataclass(frozen=True)
+class _Made:
+    """What the rows of segments became: files of one table or, by a transform, of several."""
+
+    files: tuple[tuple[Table, tuple[DataFile, ...]], ...]
+    damages: Mapping[UUID, tuple[Damage, ...]]
+
+    def remove(self) -> None:
+        """Removes files that will not become part of the lake."""
+        for table, files in self.files:
+            datafile.remove_files(table, files)
+
+
 def ledger_entry(segment_id: UUID) -> str:
     """What the ledger calls a segment."""
     return f"segment:{segment_id}"
@@ -104,7 +116,7 @@ class Flusher:
     def __init__(
         self,
         lake: Lake,
-        runner: Runner,
+        runner: FlushRunner,
         dead_letters: DeadLetters,
         gate: CommitGate,
         lender: Lender | None = None,
@@ -164,44 +176,72 @@ class Flusher:
         layout = catalog.table_by_id(table.table_id)
         skips = _already_there(catalog, table.table_id, segments)
         references = [segment.reference(skips[segment.id]) for segment in segments]
-        with self._lent(layout, references) as loan:
-            results = self._runner.run(
-                plan_units(layout, references, UNIT_BYTES, loan),
-                f"flush {table.full_name}",
-            )
-        files = [file for result in results for file in result.files]
+        title = f"flush {table.full_name}"
+        plan = self._runner.transform_of(catalog.name, layout)
+        with self._lent(references) as loan:
+            units = plan_units(layout, references, UNIT_BYTES, loan)
+            if plan is None:
+                made = self._written(layout, units, title)
+            else:
+                made = self._transformed(catalog, plan, units, title)
         if loan is not None:
-            _check_seen(layout, files)
+            check_seen(made.files)
         # First what cannot be brought: after the commit nobody looks at the segments again.
-        damaged = self._keep_damaged(segments, results)
-        done = self._commit(catalog, layout, segments, files)
+        damaged = self._keep_damaged(segments, made.damages)
+        done = self._commit(catalog, layout, segments, made)
+        files = [file for _, part in made.files for file in part] if done.applied else []
         return FlushReport(
             table,
-            rows=sum(result.rows for result in results) if done.applied else 0,
-            bytes=sum(file.file_size_bytes for file in files) if done.applied else 0,
-            files=len(files) if done.applied else 0,
+            rows=sum(file.record_count for file in files),
+            bytes=sum(file.file_size_bytes for file in files),
+            files=len(files),
             snapshot_id=done.snapshot_id,
             dead_letters=damaged,
         )
 
     @contextmanager
-    def _lent(self, layout: Table, segments: Sequence[SegmentRef]) -> Iterator[Loan | None]:
-        """What workers elsewhere need to read the segments and to know the table's directory."""
+    def _lent(self, segments: Sequence[SegmentRef]) -> Iterator[Loan | None]:
+        """What workers elsewhere need to read the segments."""
         if self._lender is None:
             yield None
             return
-        if not is_url(layout.directory):
-            make_directories(layout.directory)
         files = {str(one.id): LentFile(one.path, one.size) for one in segments}
         with self._lender.lend(files) as loan:
             yield loan
+
+    def _written(self, layout: Table, units: Sequence[FlushUnit], title: str) -> _Made:
+        """The rows as they are, in files of their table."""
+        if self._lender is not None:
+            share([layout])
+        results = self._runner.run(units, title)
+        files = tuple(file for result in results for file in result.files)
+        damages: dict[UUID, tuple[Damage, ...]] = {}
+        for result in results:
+            damages |= result.damages
+        return _Made(((layout, files),), damages)
+
+    def _transformed(
+        self, catalog: Catalog, plan: TransformPlan, units: Sequence[FlushUnit], title: str
+    ) -> _Made:
+        """What a transform makes of the rows, in files of the tables that it goes into."""
+        targets = {name: _target(catalog, plan, name) for name in plan.into}
+        if self._lender is not None:
+            share(targets.values())
+        checks = self._runner.run(
+            [CheckUnit(unit.segments, unit.loan) for unit in units], f"check {title}"
+        )
+        files = self._runner.transform(plan, units, targets, title)
+        damages: dict[UUID, tuple[Damage, ...]] = {}
+        for check in checks:
+            damages |= check
+        return _Made(tuple((targets[name], made) for name, made in files.items()), damages)
 
     def _commit(
         self,
         catalog: Catalog,
         layout: Table,
         segments: Sequence[SegmentFile],
-        files: list[DataFile],
+        made: _Made,
     ) -> Committed:
         notes = [
             note
@@ -209,8 +249,8 @@ class Flusher:
             for note in producers.notes(segment.taken, layout.id, segment.id)
         ]
         change = Commit(
-            (Insert(layout, tuple(files), blind=True),) if files else (),
-            base=layout.snapshot_id,
+            tuple(Insert(table, files, blind=True) for table, files in made.files if files),
+            base=min([layout.snapshot_id, *(table.snapshot_id for table, _ in made.files)]),
             ledger=tuple(ledger_entry(segment.id) for segment in segments),
             notes=tuple(notes),
         )
@@ -219,10 +259,10 @@ class Flusher:
                 done = catalog.commit(change)
         except SwanLakeError as error:
             if not error.in_doubt:
-                datafile.remove_files(layout, files)
+                made.remove()
             raise
         if not done.applied:
-            datafile.remove_files(layout, files)
+            made.remove()
         return done
 
     def _bury(self, segment: SegmentFile, error: Exception) -> FlushReport:
@@ -237,10 +277,9 @@ class Flusher:
         )
         return FlushReport(segment.table, dead_letters=1)
 
-    def _keep_damaged(self, segments: Sequence[SegmentFile], results: Sequence[UnitResult]) -> int:
-        damages: dict[UUID, tuple[Damage, ...]] = {}
-        for result in results:
-            damages |= result.damages
+    def _keep_damaged(
+        self, segments: Sequence[SegmentFile], damages: Mapping[UUID, tuple[Damage, ...]]
+    ) -> int:
         for segment in segments:
             if segment.id in damages:
                 self._dead_letters.put_damaged(segment, damages[segment.id], segment.rows)
@@ -253,19 +292,16 @@ class Flusher:
         return len(damages)
 
 
-def _check_seen(layout: Table, files: Sequence[DataFile]) -> None:
-    """Raises if workers wrote to a disk of their own: a commit of such files would lose rows."""
-    if is_url(layout.directory):
-        return
-    unseen = set(missing(layout.directory + file.path for file in files))
-    if not unseen:
-        return
-    datafile.remove_files(layout, files)
-    raise PipelineFailed(
-        f"Spark wrote {len(unseen)} of {len(files)} files where this server does not see them: "
-        f"{layout.directory} is another directory there. The lake's data path must be one that "
-        "the executors share with the server, or s3://…"
-    )
+def _target(catalog: Catalog, plan: TransformPlan, name: str) -> Table:
+    """A table that a transform goes into, as it is now."""
+    schema, _, table = name.partition(".")
+    try:
+        return catalog.table(schema, table)
+    except NotFound as missing:
+        raise TransformFailed(
+            f"The transform of {plan.source.full_name} goes into {name}, which is not there: "
+            f"{missing.message}"
+        ) from missing
 
 
 def _already_there(

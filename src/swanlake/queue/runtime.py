@@ -32,7 +32,7 @@ from swanlake.lake.gate import CommitGate
 from swanlake.lake.ids import uuid7
 from swanlake.lake.lake import Lake
 from swanlake.pipeline.loans import Lender
-from swanlake.pipeline.runner import Runner
+from swanlake.pipeline.runner import FlushRunner
 from swanlake.queue.adoption import Adoption
 from swanlake.queue.coordinator import (
     Action,
@@ -84,7 +84,7 @@ class DucklingQueue:
         settings: QueueSettings,
         lake: Lake,
         gate: CommitGate,
-        runner: Runner,
+        runner: FlushRunner,
         clock: Callable[[], float] = time.time,
         lender: Lender | None = None,
     ) -> None:

@@ -8,7 +8,6 @@ cast to what the column is. Where their files cannot be seen, the server that ha
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -18,12 +17,12 @@ from uuid import UUID
 import duckdb
 import pyarrow as pa
 
-from swanlake.errors import PipelineFailed
 from swanlake.lake import datafile
-from swanlake.lake.files import is_url
-from swanlake.lake.layout import Column, DataFile, DefaultKind, Table
-from swanlake.lake.types import duckdb_type
+from swanlake.lake.layout import Column, DataFile, Table
+from swanlake.lake.types import default_sql, duckdb_type
 from swanlake.pipeline.loans import Loan
+from swanlake.pipeline.sharing import check_directory
+from swanlake.pipeline.stand_ins import for_spark
 from swanlake.queue.names import Ingest
 from swanlake.queue.segment import (
     Damage,
@@ -33,7 +32,7 @@ from swanlake.queue.segment import (
     open_segment,
     schema_as_of,
 )
-from swanlake.sql.quoting import identifier, literal
+from swanlake.sql.quoting import identifier
 
 _VIEW = "__swanlake_segment_"
 
@@ -74,7 +73,7 @@ class FlushUnit:
     def run(self, connection: duckdb.DuckDBPyConnection) -> UnitResult:
         """Writes the files."""
         if self.loan is not None:
-            _check_directory(self.table)
+            check_directory(self.table)
         segments = [opened(one, self.loan) for one in self.segments]
         with segments_as_query(connection, segments, self.table) as query:
             files = datafile.write_files(connection, query, self.table)
@@ -87,6 +86,32 @@ class FlushUnit:
     def undo(self, result: UnitResult) -> None:
         """Removes the files."""
         datafile.remove_files(self.table, result.files)
+
+    def rows(self, connection: duckdb.DuckDBPyConnection) -> Iterator[pa.RecordBatch]:
+        """The rows, for a transform: in types that Spark has."""
+        segments = [opened(one, self.loan) for one in self.segments]
+        columns = ", ".join(
+            f"{_cast(for_spark(column), identifier(column.name))} AS {identifier(column.name)}"
+            for column in self.table.columns
+        )
+        with segments_as_query(connection, segments, self.table) as query:
+            yield from connection.execute(f"SELECT {columns} FROM ({query})").to_arrow_reader()
+
+
+@dataclass(frozen=True)
+class CheckUnit:
+    """Looks for damage in segments; it writes nothing."""
+
+    segments: tuple[SegmentRef, ...]
+    loan: Loan | None = None
+
+    def run(self, connection: duckdb.DuckDBPyConnection) -> dict[UUID, tuple[Damage, ...]]:
+        """What is damaged, by segment."""
+        segments = [opened(one, self.loan) for one in self.segments]
+        return {one.header.id: tuple(one.damages) for one in segments if one.damages}
+
+    def undo(self, result: object) -> None:
+        """There is nothing to undo."""
 
 
 def plan_units(
@@ -117,16 +142,6 @@ def opened(one: SegmentRef, loan: Loan | None) -> Segment:
 
     with fetched(loan, str(one.id), one.size) as path:
         return open_segment(path, one.size, one.skip)
-
-
-def _check_directory(table: Table) -> None:
-    """Raises where a worker would make the lake's directory on a disk that is only its own."""
-    if is_url(table.directory) or os.path.isdir(table.directory):
-        return
-    raise PipelineFailed(
-        f"The worker on {socket.gethostname()} does not see {table.directory}: the lake's data "
-        "path must be a directory that Spark's executors share with the server, or s3://…"
-    )
 
 
 @contextmanager
@@ -177,7 +192,7 @@ def _same_columns(one: Any, other: Any) -> bool:
 def _select(view: str, schema: Any, table: Table) -> str:
     given = dict(zip(column_ids(schema), map(identifier, schema.names), strict=True))
     values = ", ".join(
-        f"{_cast(column, given.get(column.id) or _default(column))} AS {identifier(column.name)}"
+        f"{_cast(column, given.get(column.id) or default_sql(column))} AS {identifier(column.name)}"
         for column in table.columns
     )
     return f"SELECT {values} FROM {identifier(view)}"
@@ -192,11 +207,3 @@ def _nothing(table: Table) -> str:
 
 def _cast(column: Column, value: str) -> str:
     return f"CAST({value} AS {duckdb_type(column)})"
-
-
-def _default(column: Column) -> str:
-    if column.default is None:
-        return "NULL"
-    if column.default.kind is DefaultKind.EXPRESSION:
-        return f"({column.default.text})"
-    return literal(column.default.text)

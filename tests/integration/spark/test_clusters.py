@@ -154,7 +154,7 @@ def driver(spark: dict[str, str]) -> Iterator[Child]:
                 errors=errors,
             )
         try:
-            driver.ask(PATIENCE_SECONDS, "start", options, WorkerSpec())
+            driver.ask(PATIENCE_SECONDS, "start", options, WorkerSpec(), "")
             yield driver
         finally:
             driver.end()

@@ -1,0 +1,162 @@
+"""A table to compact, with stock DuckDB beside it that must not see any difference."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import duckdb
+
+from swanlake.lake.commit import Retries
+from swanlake.lake.gate import CommitGate
+from swanlake.lake.lake import Catalog
+from swanlake.lake.layout import Table
+from swanlake.lake.live_files import TableFiles
+from swanlake.pipeline.compact import CompactReport, compact
+from swanlake.pipeline.compact_plan import CompactOptions
+from swanlake.pipeline.runner import R, Unit
+from tests.integration.lake.world import World, attach
+
+#: Everything that can be compacted is.
+EAGER = CompactOptions(deleted_ratio=0.0)
+GATE = CommitGate(30)
+
+
+class PlainRunner:
+    """Runs units on DuckDB without any lake, as a worker on another machine would."""
+
+    def __init__(self) -> None:
+        self.ran: list[Unit[Any]] = []
+
+    def run(self, units: Sequence[Unit[R]], title: str) -> list[R]:
+        self.ran += units
+        with duckdb.connect(":memory:") as connection:
+            return [unit.run(connection) for unit in units]
+
+
+@dataclass(frozen=True)
+class Version:
+    """A table as it was at one snapshot: the values of its rows by their ids."""
+
+    columns: tuple[str, ...]
+    rows: dict[int, str]
+
+
+@dataclass
+class Lab:
+    """One table of one catalog."""
+
+    world: World
+    catalog: Catalog
+    runner: PlainRunner = field(default_factory=PlainRunner)
+
+    @property
+    def name(self) -> str:
+        return f"{self.catalog.name}.t"
+
+    @property
+    def table(self) -> Table:
+        return self.catalog.table("main", "t")
+
+    @property
+    def files(self) -> TableFiles:
+        return self.catalog.files(self.table.id)
+
+    def __call__(self, *statements: str) -> list[tuple[Any, ...]]:
+        """Stock DuckDB runs statements in which ``{t}`` is the table and ``{c}`` the catalog."""
+        rows: list[tuple[Any, ...]] = []
+        for sql in statements:
+            rows = self.world.sql(sql.replace("{t}", self.name).replace("{c}", self.catalog.name))
+        return rows
+
+    def compact(self, options: CompactOptions = EAGER, **more: Any) -> CompactReport:
+        more.setdefault("retries", Retries(attempts=1))
+        return compact(self.catalog, self.table.id, self.runner, GATE, options, **more)
+
+    @contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """The block changes no row, in no snapshot, and what it leaves is sound."""
+        before = self.history()
+        yield
+        self.check(before)
+
+    def check(self, before: dict[int, Version]) -> None:
+        after = self.history()
+        newest = before[max(before)]
+        for number, version in after.items():
+            assert version == before.get(number, newest), f"snapshot {number}"
+        assert set(before) <= set(after)
+        self.check_feed(after)
+        assert self.catalog.check() == []
+        assert self.catalog.missing_files() == []
+
+    def history(self) -> dict[int, Version]:
+        """The table at every snapshot that has it."""
+        return {
+            snapshot.id: self.version(snapshot.id)
+            for snapshot in self.catalog.snapshots()
+            if self.exists(snapshot.id)
+        }
+
+    def exists(self, at: int) -> bool:
+        began = self.world.sql(
+            "SELECT min(begin_snapshot) FROM "
+            f"{self.world.metadata(self.catalog, 'ducklake_table')} WHERE table_id = 1"
+        )
+        return bool(at >= began[0][0])
+
+    def version(self, at: int) -> Version:
+        found = self.world.duck.execute(f"SELECT rowid, * FROM {self.name} AT (VERSION => {at})")
+        columns = tuple(f"{column[0]} {column[1]}" for column in found.description or ())
+        rows = found.fetchall()
+        assert len({row[0] for row in rows}) == len(rows), f"row ids twice at snapshot {at}"
+        assert self(f"SELECT count(*) FROM {{t}} AT (VERSION => {at})") == [(len(rows),)]
+        return Version(columns, {row[0]: repr(row[1:]) for row in rows})
+
+    # ---- the change feed -----------------------------------------------------------------------
+
+    def check_feed(self, history: dict[int, Version]) -> None:
+        """What stock DuckDB says changed is what a look at the versions says."""
+        expected: Counter[tuple[Any, ...]] = Counter()
+        kept = sorted(history)
+        for before, after in pairwise(kept):
+            assert after == before + 1
+            changed = _changes(after, history[before], history[after])
+            found = self.feed(after, after)
+            if history[before].columns == history[after].columns:
+                assert found == changed, f"snapshot {after}"
+            expected += found
+        if len(kept) > 1 and len({version.columns for version in history.values()}) == 1:
+            assert self.feed(kept[1], kept[-1]) == expected
+
+    def feed(self, first: int, last: int) -> Counter[tuple[Any, ...]]:
+        rows = self(f"FROM ducklake_table_changes('{{c}}', 'main', 't', {first}, {last})")
+        return Counter((*row[:3], repr(row[3:])) for row in rows)
+
+
+def _changes(number: int, before: Version, after: Version) -> Counter[tuple[Any, ...]]:
+    changes: list[tuple[Any, ...]] = []
+    for row_id in before.rows.keys() | after.rows.keys():
+        old, new = before.rows.get(row_id), after.rows.get(row_id)
+        if old == new:
+            continue
+        both = old is not None and new is not None
+        if old is not None:
+            changes.append((number, row_id, "update_preimage" if both else "delete", old))
+        if new is not None:
+            changes.append((number, row_id, "update_postimage" if both else "insert", new))
+    return Counter(changes)
+
+
+def new_lab(world: World, *statements: str, inlined: int = 0) -> Lab:
+    """An attached catalog with a table that statements make and fill."""
+    catalog = world.lake.create_catalog("c")
+    world.inline(inlined)
+    attach(world.duck, world.lake, catalog)
+    lab = Lab(world, catalog)
+    lab(*statements)
+    return lab
