@@ -59,6 +59,12 @@ class Settings:
         4214, "Port the Flight SQL server listens on; 0 picks a free one.", minimum=0, maximum=65535
     )
 
+    advertised_url: str = _setting(
+        "",
+        "Where Spark's executors reach this server, as `grpc://host:port` or `grpc+tls://…`, to "
+        "fetch what they cannot read from its disk. Empty: the address it listens on.",
+    )
+
     auth: Literal["none", "token"] = _setting(
         "none",
         "`none` trusts every caller by the name it gives; `token` asks for a token that stands in "

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Iterator
+from importlib.metadata import files
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -21,14 +22,21 @@ _PACKAGES = (
     "duckdb_extension_httpfs",
     "duckdb_extension_aws",
 )
+#: Distributions that ask for their own version when they are imported.
+_NAMED = ("duckdb", "crc32c")
 
 
 def write_bundle(path: Path) -> None:
-    """Packs everything into a file."""
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as bundle:
+    """Packs everything into a file; one that is there is replaced at once."""
+    partial = path.with_name(path.name + ".partial")
+    with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as bundle:
         for package in _PACKAGES:
             for file, name in _files(package):
                 bundle.write(file, name)
+        for distribution in _NAMED:
+            for file, name in _metadata(distribution):
+                bundle.write(file, name)
+    partial.replace(path)
 
 
 def _files(package: str) -> Iterator[tuple[Path, str]]:
@@ -43,3 +51,10 @@ def _files(package: str) -> Iterator[tuple[Path, str]]:
         for file in folder.rglob("*"):
             if file.is_file() and "__pycache__" not in file.parts:
                 yield file, str(Path(package) / file.relative_to(folder))
+
+
+def _metadata(distribution: str) -> Iterator[tuple[Path, str]]:
+    """The file that says what a distribution is, with its place in the bundle."""
+    for file in files(distribution) or ():
+        if file.name == "METADATA":
+            yield Path(str(file.locate())), str(file)

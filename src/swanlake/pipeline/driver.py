@@ -27,7 +27,7 @@ from swanlake.pipeline.spark import SparkOptions, open_session
 from swanlake.pipeline.tasks import in_worker
 from swanlake.pipeline.transforming import Transformation, load
 from swanlake.pipeline.transforms import Transform
-from swanlake.pipeline.worker import WarmUp, WorkerSpec
+from swanlake.pipeline.worker import Failed, WarmUp, WorkerSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,6 +47,7 @@ class Driver:
         self._options = SparkOptions()
         self._worker = WorkerSpec()
         self._session: SparkSession | None = None
+        #: Of the machine, for all units of a job; elsewhere of a task.
         self._cores = 1
         self._transforms: dict[str, Transform] = {}
 
@@ -62,10 +63,14 @@ class Driver:
         if options.is_local:
             self._cores = os.cpu_count() or 1
         else:
+            self._cores = int(session.conf.get("spark.task.cpus", "1") or 1)
             self._send_bundle(session)
         self._watch(session)
         self._transforms = load(modules)
-        self.run((pickle.dumps(WarmUp()),), "warm up", _PROBE_SECONDS * 4)
+        (answer,) = self.run((pickle.dumps(WarmUp()),), "warm up", _PROBE_SECONDS * 4)
+        outcome = pickle.loads(answer)
+        if isinstance(outcome, Failed):
+            raise PipelineFailed(f"Spark's workers lack something: {outcome.error}")
         return {key: transform.into for key, transform in self._transforms.items()}
 
     def run(self, units: tuple[bytes, ...], title: str, timeout: float) -> list[bytes]:
@@ -103,7 +108,8 @@ class Driver:
 
     def _spec(self, tasks: int) -> bytes:
         """How a worker is set up when so many tasks share the cores."""
-        return pickle.dumps(replace(self._worker, threads=max(1, self._cores // tasks)))
+        sharing = tasks if self._options.is_local else 1
+        return pickle.dumps(replace(self._worker, threads=max(1, self._cores // sharing)))
 
     @property
     def _folder(self) -> str | None:
@@ -138,6 +144,7 @@ class Driver:
                 reason = f"it did not end in {timeout:g} s"
             else:
                 reason = first_sentence(failed)
+                log.warning("failed to %s", title, exc_info=True)
                 self._leave_if_lost(session)
             raise PipelineFailed(f"Spark failed to {title}: {reason}") from failed
         finally:
@@ -176,14 +183,18 @@ class Driver:
         threading.Thread(target=wait, daemon=True).start()
 
     def _send_bundle(self, session: SparkSession) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            bundle = Path(folder) / f"{FOLDER}.zip"
-            write_bundle(bundle)
-            session.addArtifacts(f"{bundle}#{FOLDER}", archive=True)
+        """Offers our code to the executors: it stays, for some of them come for it much later."""
+        bundle = Path(self._options.local_directory or tempfile.gettempdir()) / f"{FOLDER}.zip"
+        bundle.parent.mkdir(parents=True, exist_ok=True)
+        write_bundle(bundle)
+        session.addArtifacts(f"{bundle}#{FOLDER}", archive=True)
 
 
 def first_sentence(error: Exception) -> str:
-    """What an error of Spark says, without the stack of the JVM."""
+    """What an error of Spark says, without the stacks of the JVM and of Python."""
+    _, raised, stack = str(error).partition("Traceback (most recent call last):")
+    if raised:
+        return next((line for line in stack.splitlines() if line.strip(" ^") == line != ""), "")
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     causes = [line for line in lines if line.startswith("Caused by: ")]
     text = (causes or lines or [type(error).__name__])[-1 if causes else 0]

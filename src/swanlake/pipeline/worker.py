@@ -6,13 +6,13 @@ failed task: Spark would only run the unit again, to no other end.
 
 from __future__ import annotations
 
+import os
 import pickle
-import tempfile
+import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -21,10 +21,11 @@ import pyarrow as pa
 from swanlake.engine.database import open_database
 from swanlake.engine.errors import may_invalidate
 from swanlake.engine.extensions import extension_path
-from swanlake.errors import PipelineFailed
+from swanlake.errors import PipelineFailed, SwanLakeError
 from swanlake.lake import datafile
 from swanlake.lake.layout import DataFile, Table
 from swanlake.lake.types import default_sql
+from swanlake.pipeline.scratch import scratch_directory
 from swanlake.sql.quoting import identifier, literal
 
 #: What DuckDB needs to read and write files at a URL.
@@ -132,7 +133,12 @@ def _outcome(spec: WorkerSpec, work: Callable[[duckdb.DuckDBPyConnection], objec
 
 
 def _portable(error: Exception) -> Exception:
-    """The error, if it survives the way to another process."""
+    """The error, if it survives the way to another process and says enough there."""
+    if isinstance(error, OSError) and not isinstance(error, SwanLakeError):
+        return PipelineFailed(
+            f"A worker on {socket.gethostname()}, as user {os.getuid()}, failed: {error}. Spark's "
+            "workers must be able to read and write the lake's data path."
+        )
     try:
         if type(pickle.loads(pickle.dumps(error))) is type(error):
             return error
@@ -154,9 +160,9 @@ def connection(spec: WorkerSpec) -> duckdb.DuckDBPyConnection:
 
 
 def _open(spec: WorkerSpec) -> duckdb.DuckDBPyConnection:
-    opened = open_database(
-        Path(tempfile.gettempdir()) / "swanlake-worker", spec.memory_limit, spec.threads
-    )
+    # Of its own: DuckDB calls its files there the same in every process.
+    directory = scratch_directory() / f"swanlake-worker-{os.getpid()}"
+    opened = open_database(directory, spec.memory_limit, spec.threads)
     if spec.urls:
         for name in _URL_EXTENSIONS:
             opened.execute(f"LOAD {literal(str(extension_path(name)))}")

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -18,16 +19,20 @@ from swanlake.errors import (
     CommitConflict,
     InvalidRequest,
     NotFound,
+    PipelineFailed,
     SwanLakeError,
     TransformFailed,
     Unsupported,
 )
 from swanlake.lake import datafile
 from swanlake.lake.commit import Committed
+from swanlake.lake.disk import make_directories
+from swanlake.lake.files import is_url, missing
 from swanlake.lake.gate import CommitGate
 from swanlake.lake.lake import Catalog, Lake
 from swanlake.lake.layout import DataFile, Table
 from swanlake.lake.operations import Commit, Insert
+from swanlake.pipeline.loans import Lender, LentFile, Loan
 from swanlake.pipeline.runner import FlushRunner, TransformPlan
 from swanlake.queue import producers
 from swanlake.queue.dead_letters import DeadLetters
@@ -35,7 +40,7 @@ from swanlake.queue.names import Ingest, QueueTable
 from swanlake.queue.producers import Ranges, read_notes
 from swanlake.queue.segment import Damage, SegmentDamaged
 from swanlake.queue.store import SegmentFile
-from swanlake.queue.work import CheckUnit, FlushUnit, plan_units
+from swanlake.queue.work import CheckUnit, FlushUnit, SegmentRef, plan_units
 
 log = logging.getLogger("swanlake.queue")
 
@@ -93,6 +98,23 @@ class _Made:
     files: tuple[tuple[Table, tuple[DataFile, ...]], ...]
     damages: Mapping[UUID, tuple[Damage, ...]]
 
+    def check_seen(self) -> None:
+        """Raises if workers wrote to a disk of their own: committing such files would lose rows."""
+        places = {
+            table.directory + file.path: table.directory
+            for table, files in self.files
+            for file in files
+            if not is_url(table.directory)
+        }
+        unseen = list(missing(places))
+        if unseen:
+            self.remove()
+            raise PipelineFailed(
+                f"Spark wrote {len(unseen)} of {len(places)} files where this server does not see "
+                f"them: {places[unseen[0]]} is another directory there. The lake's data path must "
+                "be one that the executors share with the server, or s3://…"
+            )
+
     def remove(self) -> None:
         """Removes files that will not become part of the lake."""
         for table, files in self.files:
@@ -105,15 +127,24 @@ def ledger_entry(segment_id: UUID) -> str:
 
 
 class Flusher:
-    """Knows the lake, who runs units, and where hopeless segments go."""
+    """Knows the lake, who runs units, and where hopeless segments go.
+
+    With a lender the units run elsewhere, where the files of segments may not be seen.
+    """
 
     def __init__(
-        self, lake: Lake, runner: FlushRunner, dead_letters: DeadLetters, gate: CommitGate
+        self,
+        lake: Lake,
+        runner: FlushRunner,
+        dead_letters: DeadLetters,
+        gate: CommitGate,
+        lender: Lender | None = None,
     ) -> None:
         self._lake = lake
         self._runner = runner
         self._dead_letters = dead_letters
         self._gate = gate
+        self._lender = lender
 
     def flush(self, table: QueueTable, segments: Sequence[SegmentFile]) -> FlushReport:
         """Brings segments into the lake or, if that cannot be, to the dead letters.
@@ -164,13 +195,16 @@ class Flusher:
         layout = catalog.table_by_id(table.table_id)
         skips = _already_there(catalog, table.table_id, segments)
         references = [segment.reference(skips[segment.id]) for segment in segments]
-        units = plan_units(layout, references, UNIT_BYTES)
-        title = f"flush {table.full_name}"
         plan = self._runner.transform_of(catalog.name, layout)
-        if plan is None:
-            made = self._written(layout, units, title)
-        else:
-            made = self._transformed(catalog, plan, units, title)
+        with self._lent(references) as loan:
+            units = plan_units(layout, references, UNIT_BYTES, loan)
+            title = f"flush {table.full_name}"
+            if plan is None:
+                made = self._written(layout, units, title)
+            else:
+                made = self._transformed(catalog, plan, units, title)
+        if self._lender is not None:
+            made.check_seen()
         # First what cannot be brought: after the commit nobody looks at the segments again.
         damaged = self._keep_damaged(segments, made.damages)
         done = self._commit(catalog, layout, segments, made)
@@ -186,6 +220,7 @@ class Flusher:
 
     def _written(self, layout: Table, units: Sequence[FlushUnit], title: str) -> _Made:
         """The rows as they are, in files of their table."""
+        self._make_seen(layout)
         results = self._runner.run(units, title)
         files = tuple(file for result in results for file in result.files)
         damages: dict[UUID, tuple[Damage, ...]] = {}
@@ -198,12 +233,31 @@ class Flusher:
     ) -> _Made:
         """What a transform makes of the rows, in files of the tables that it goes into."""
         targets = {name: _target(catalog, plan, name) for name in plan.into}
-        checks = self._runner.run([CheckUnit(unit.segments) for unit in units], f"check {title}")
+        for target in targets.values():
+            self._make_seen(target)
+        checks = self._runner.run(
+            [CheckUnit(unit.segments, unit.loan) for unit in units], f"check {title}"
+        )
         files = self._runner.transform(plan, units, targets, title)
         damages: dict[UUID, tuple[Damage, ...]] = {}
         for check in checks:
             damages |= check
         return _Made(tuple((targets[name], made) for name, made in files.items()), damages)
+
+    def _make_seen(self, table: Table) -> None:
+        """Workers elsewhere write only to a directory that is there: it is the lake's, then."""
+        if self._lender is not None and not is_url(table.directory):
+            make_directories(table.directory)
+
+    @contextmanager
+    def _lent(self, segments: Sequence[SegmentRef]) -> Iterator[Loan | None]:
+        """What workers elsewhere need to read the segments."""
+        if self._lender is None:
+            yield None
+            return
+        files = {str(one.id): LentFile(one.path, one.size) for one in segments}
+        with self._lender.lend(files) as loan:
+            yield loan
 
     def _commit(
         self,

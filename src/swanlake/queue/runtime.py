@@ -31,6 +31,7 @@ from swanlake.errors import (
 from swanlake.lake.gate import CommitGate
 from swanlake.lake.ids import uuid7
 from swanlake.lake.lake import Lake
+from swanlake.pipeline.loans import Lender
 from swanlake.pipeline.runner import FlushRunner
 from swanlake.queue.adoption import Adoption
 from swanlake.queue.coordinator import (
@@ -85,6 +86,7 @@ class DucklingQueue:
         gate: CommitGate,
         runner: FlushRunner,
         clock: Callable[[], float] = time.time,
+        lender: Lender | None = None,
     ) -> None:
         self.settings = settings
         self._lake = lake
@@ -100,7 +102,7 @@ class DucklingQueue:
         self._store = Store(settings.root, self._ownership.directory)
         self.targets = Targets(lake)
         self._dead_letters = DeadLetters(settings.dead_letters)
-        self._flusher = Flusher(lake, runner, self._dead_letters, gate)
+        self._flusher = Flusher(lake, runner, self._dead_letters, gate, lender)
         self._producers = Producers(self._taken_by)
         self._adoption = Adoption(self._ownership, self._store, self._dead_letters, self._on_sealed)
         self._coordinator = Coordinator(settings.limits)

@@ -1,15 +1,16 @@
 """What a flush does: the segments of a table become Parquet files. It runs anywhere.
 
-Segments know the ids of the
-columns their rows are for, so a table may have changed since: columns that were renamed are found,
-new ones get their default, dropped ones are left out, and values are cast to what the column is.
+Segments know the ids of the columns their rows are for, so a table may have changed since: columns
+that were renamed are found, new ones get their default, dropped ones are left out, and values are
+cast to what the column is. Where their files cannot be seen, the server that has them is asked.
 """
 
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -17,12 +18,22 @@ from uuid import UUID
 import duckdb
 import pyarrow as pa
 
+from swanlake.errors import PipelineFailed
 from swanlake.lake import datafile
+from swanlake.lake.files import is_url
 from swanlake.lake.layout import Column, DataFile, Table
 from swanlake.lake.types import default_sql, duckdb_type
+from swanlake.pipeline.loans import Loan
 from swanlake.pipeline.stand_ins import for_spark
 from swanlake.queue.names import Ingest
-from swanlake.queue.segment import Damage, Segment, column_ids, open_segment, schema_as_of
+from swanlake.queue.segment import (
+    Damage,
+    Segment,
+    SegmentDamaged,
+    column_ids,
+    open_segment,
+    schema_as_of,
+)
 from swanlake.sql.quoting import identifier
 
 _VIEW = "__swanlake_segment_"
@@ -58,10 +69,14 @@ class FlushUnit:
 
     table: Table
     segments: tuple[SegmentRef, ...]
+    #: For workers elsewhere, which may not see the files of the segments.
+    loan: Loan | None = None
 
     def run(self, connection: duckdb.DuckDBPyConnection) -> UnitResult:
         """Writes the files."""
-        segments = [open_segment(one.path, one.size, one.skip) for one in self.segments]
+        if self.loan is not None:
+            _check_directory(self.table)
+        segments = [opened(one, self.loan) for one in self.segments]
         with segments_as_query(connection, segments, self.table) as query:
             files = datafile.write_files(connection, query, self.table)
         return UnitResult(
@@ -76,7 +91,7 @@ class FlushUnit:
 
     def rows(self, connection: duckdb.DuckDBPyConnection) -> Iterator[pa.RecordBatch]:
         """The rows, for a transform: in types that Spark has."""
-        segments = [open_segment(one.path, one.size, one.skip) for one in self.segments]
+        segments = [opened(one, self.loan) for one in self.segments]
         columns = ", ".join(
             f"{_cast(for_spark(column), identifier(column.name))} AS {identifier(column.name)}"
             for column in self.table.columns
@@ -90,17 +105,20 @@ class CheckUnit:
     """Looks for damage in segments; it writes nothing."""
 
     segments: tuple[SegmentRef, ...]
+    loan: Loan | None = None
 
     def run(self, connection: duckdb.DuckDBPyConnection) -> dict[UUID, tuple[Damage, ...]]:
         """What is damaged, by segment."""
-        segments = [open_segment(one.path, one.size, one.skip) for one in self.segments]
+        segments = [opened(one, self.loan) for one in self.segments]
         return {one.header.id: tuple(one.damages) for one in segments if one.damages}
 
     def undo(self, result: object) -> None:
         """There is nothing to undo."""
 
 
-def plan_units(table: Table, segments: Sequence[SegmentRef], unit_bytes: int) -> list[FlushUnit]:
+def plan_units(
+    table: Table, segments: Sequence[SegmentRef], unit_bytes: int, loan: Loan | None = None
+) -> list[FlushUnit]:
     """The segments in units of about a size, in order."""
     units: list[list[SegmentRef]] = []
     size = 0
@@ -110,7 +128,32 @@ def plan_units(table: Table, segments: Sequence[SegmentRef], unit_bytes: int) ->
             size = 0
         units[-1].append(segment)
         size += segment.size
-    return [FlushUnit(table, tuple(unit)) for unit in units]
+    return [FlushUnit(table, tuple(unit), loan) for unit in units]
+
+
+def opened(one: SegmentRef, loan: Loan | None) -> Segment:
+    """A segment from its file or, on loan, from its server if the file is not to be seen here."""
+    if loan is None:
+        return open_segment(one.path, one.size, one.skip)
+    with suppress(OSError, SegmentDamaged):
+        if os.path.getsize(one.path) >= one.size:
+            segment = open_segment(one.path, one.size, one.skip)
+            if segment.header.id == one.id:
+                return segment
+    from swanlake.pipeline.fetch import fetched  # with Flight, which is not the queue's business
+
+    with fetched(loan, str(one.id), one.size) as path:
+        return open_segment(path, one.size, one.skip)
+
+
+def _check_directory(table: Table) -> None:
+    """Raises where a worker would make the lake's directory on a disk that is only its own."""
+    if is_url(table.directory) or os.path.isdir(table.directory):
+        return
+    raise PipelineFailed(
+        f"The worker on {socket.gethostname()} does not see {table.directory}: the lake's data "
+        "path must be a directory that Spark's executors share with the server, or s3://…"
+    )
 
 
 @contextmanager

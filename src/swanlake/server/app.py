@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import signal
+import socket
 import ssl
 import threading
 import time
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from swanlake._version import __version__
 from swanlake.config import Settings
@@ -20,7 +22,7 @@ from swanlake.engine.host import EngineHost, open_host
 from swanlake.errors import AddressInUse, ConfigError, QueryCancelled, StartupError
 from swanlake.lake.gate import CommitGate
 from swanlake.lake.lake import DEFAULT_CATALOG, Lake
-from swanlake.pipeline.runners import open_runner
+from swanlake.pipeline.runners import open_lender, open_runner
 from swanlake.queue.runtime import DucklingQueue
 from swanlake.queue.settings import QueueSettings
 from swanlake.server.auth import open_authenticator
@@ -32,6 +34,8 @@ from swanlake.sessions.registry import SessionRegistry
 log = logging.getLogger("swanlake.server")
 
 _LOOPBACK = ("127.", "localhost", "::1", "[::1]")
+_WILDCARDS = ("0.0.0.0", "::")
+_SCHEMES = ("grpc", "grpc+tls")
 #: Within the grace: time for clients to come for the results of statements that have ended.
 _FETCH_SECONDS = 5.0
 #: A signal that follows the first one so closely is the same one, sent twice.
@@ -47,6 +51,7 @@ class Server:
 
     def __init__(self, settings: Settings) -> None:
         tls = _tls_certificates(settings)
+        _check_advertised(settings.advertised_url)
         authenticator = open_authenticator(settings)
         self._settings = settings
         self._lake = Lake.from_settings(settings)
@@ -56,6 +61,7 @@ class Server:
             self._lake.close()
             raise
         gate = CommitGate(settings.commit_lock_timeout_seconds)
+        lender = open_lender(settings)
         try:
             self._runner = open_runner(settings, self._host)
         except BaseException:
@@ -64,7 +70,11 @@ class Server:
             raise
         try:
             self._queue = DucklingQueue(
-                QueueSettings.from_settings(settings), self._lake, gate, self._runner
+                QueueSettings.from_settings(settings),
+                self._lake,
+                gate,
+                self._runner,
+                lender=lender,
             )
         except BaseException:
             self._runner.close()
@@ -87,7 +97,12 @@ class Server:
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         try:
             self._service = SwanLakeService(
-                f"{scheme}://{host}:{settings.port}", settings, self.registry, authenticator, tls
+                f"{scheme}://{host}:{settings.port}",
+                settings,
+                self.registry,
+                authenticator,
+                tls,
+                lender,
             )
         except Exception as refused:
             self.registry.stop()
@@ -97,12 +112,22 @@ class Server:
                 "address is not of this machine. Choose another with --port or --host."
             ) from refused
         self.url = f"{scheme}://{host}:{self.port}"
+        if lender is not None:
+            lender.listen(self._advertised_url(scheme), tls[0][0] if tls else None)
         if settings.auth == "none" and not settings.host.startswith(_LOOPBACK):
             log.warning("listening on %s without authentication; set auth=token", settings.host)
 
     @property
     def port(self) -> int:
         return int(self._service.port)
+
+    def _advertised_url(self, scheme: str) -> str:
+        """Where others find this server: nobody finds it at an address that means all of them."""
+        if self._settings.advertised_url:
+            return self._settings.advertised_url
+        if self._settings.host in _WILDCARDS:
+            return f"{scheme}://{socket.gethostname()}:{self.port}"
+        return self.url
 
     def stop(self, grace: float) -> None:
         """Drains and closes; returns within bounds even if a client never reads its result.
@@ -236,6 +261,19 @@ def _tls_certificates(settings: Settings) -> list[tuple[bytes, bytes]] | None:
     except OSError as unreadable:
         raise ConfigError(f"The TLS files cannot be read: {unreadable}.") from None
     return [pair]
+
+
+def _check_advertised(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        is_whole = parts.scheme in _SCHEMES and bool(parts.hostname and parts.port)
+    except ValueError:
+        is_whole = False
+    if url and not is_whole:
+        raise ConfigError(
+            f"advertised_url: {url!r} is not the URL of this server as others reach it: "
+            "grpc://host:port, or grpc+tls://host:port."
+        )
 
 
 def _open_host(settings: Settings, lake: Lake) -> EngineHost:

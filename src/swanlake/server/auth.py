@@ -16,11 +16,13 @@ import pyarrow.flight as flight
 
 from swanlake.config import Settings
 from swanlake.errors import NotAuthenticated, StartupError
+from swanlake.pipeline.loans import Lender
 
 log = logging.getLogger("swanlake.server")
 
 ANONYMOUS = "anonymous"
 _TRUSTED_USER = "user:"
+_WORKER = "spark-worker"
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,8 @@ class Identity:
 
     name: str
     bearer: str = field(default="", repr=False)
+    #: The token of a worker, which is good for the files its job was lent and for nothing else.
+    loan: str = field(default="", repr=False)
 
 
 class Authenticator(ABC):
@@ -55,6 +59,15 @@ class Authenticator(ABC):
 
     @abstractmethod
     def by_password(self, user: str, password: str) -> Identity: ...
+
+
+def worker_identity(authorization: str | None, lender: Lender) -> Identity | None:
+    """A worker of the pipeline by the token of its loan; None for everybody else."""
+    scheme, _, token = (authorization or "").strip().partition(" ")
+    token = token.strip()
+    if scheme.lower() == "bearer" and lender.knows(token):
+        return Identity(_WORKER, loan=token)
+    return None
 
 
 class TrustAuthenticator(Authenticator):

@@ -8,10 +8,11 @@ from typing import Any
 
 import pyarrow.flight as flight
 
-from swanlake.errors import InvalidRequest, SwanLakeError
+from swanlake.errors import InvalidRequest, NotAuthenticated, SwanLakeError
+from swanlake.pipeline.loans import Lender
 from swanlake.protocol import Headers
 from swanlake.queue.names import Ingest
-from swanlake.server.auth import Authenticator, Identity
+from swanlake.server.auth import Authenticator, Identity, worker_identity
 from swanlake.server.wire_errors import raise_on_wire
 from swanlake.sessions.ids import SessionKey, peer_address
 
@@ -26,6 +27,8 @@ class Call:
     def __init__(self, context: Any) -> None:
         middleware = context.get_middleware(_MIDDLEWARE)
         self.identity: Identity = middleware.identity
+        if self.identity.loan:
+            raise NotAuthenticated("The token of a worker is good for its segments only.")
         self._headers: Mapping[str, str] = middleware.headers
         self._peer = peer_address(context.peer())
         self.is_cancelled = context.is_cancelled
@@ -85,6 +88,14 @@ class Call:
         return value or None
 
 
+def loan_token(context: Any) -> str:
+    """The token of the worker that calls; raises NotAuthenticated for everybody else."""
+    identity: Identity = context.get_middleware(_MIDDLEWARE).identity
+    if not identity.loan:
+        raise NotAuthenticated("This action needs the token of a job that is running.")
+    return identity.loan
+
+
 class CallMiddleware(flight.ServerMiddleware):
     """Carries what the headers said from the start of a call to its handler."""
 
@@ -104,9 +115,10 @@ class CallMiddleware(flight.ServerMiddleware):
 class CallMiddlewareFactory(flight.ServerMiddlewareFactory):
     """Authenticates every call before any handler sees it."""
 
-    def __init__(self, authenticator: Authenticator) -> None:
+    def __init__(self, authenticator: Authenticator, lender: Lender | None) -> None:
         super().__init__()
         self._authenticator = authenticator
+        self._lender = lender
 
     def start_call(self, info: Any, headers: Mapping[str, list[Any]]) -> CallMiddleware:
         texts = {
@@ -115,12 +127,22 @@ class CallMiddlewareFactory(flight.ServerMiddlewareFactory):
             if values and isinstance(values[-1], str)
         }
         try:
-            identity = self._authenticator.identify(texts.get(Headers.AUTHORIZATION))
+            identity = self._identify(texts.get(Headers.AUTHORIZATION), info.method)
         except SwanLakeError as refused:
             raise_on_wire(refused)
         return CallMiddleware(identity, texts, info.method == flight.FlightMethod.HANDSHAKE)
 
+    def _identify(self, authorization: str | None, method: Any) -> Identity:
+        """A worker can only make the one kind of call that it needs."""
+        if self._lender is not None and method == flight.FlightMethod.DO_ACTION:
+            worker = worker_identity(authorization, self._lender)
+            if worker is not None:
+                return worker
+        return self._authenticator.identify(authorization)
 
-def middleware(authenticator: Authenticator) -> dict[str, flight.ServerMiddlewareFactory]:
+
+def middleware(
+    authenticator: Authenticator, lender: Lender | None = None
+) -> dict[str, flight.ServerMiddlewareFactory]:
     """The middleware a server is built with."""
-    return {_MIDDLEWARE: CallMiddlewareFactory(authenticator)}
+    return {_MIDDLEWARE: CallMiddlewareFactory(authenticator, lender)}

@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
 from typing import Any, TypeVar
@@ -24,11 +24,13 @@ from swanlake.errors import (
     SwanLakeError,
     Unsupported,
 )
+from swanlake.pipeline.loans import FETCH, Lender
 from swanlake.protocol import Actions, decode, decode_as, encode, messages
 from swanlake.server import metadata, options
 from swanlake.server.auth import Authenticator, HandshakeHandler
-from swanlake.server.call import Call, middleware
+from swanlake.server.call import Call, loan_token, middleware
 from swanlake.server.ingest import ingest_statements
+from swanlake.server.lending import pieces
 from swanlake.server.sql_info import SQL_INFO, sql_info
 from swanlake.server.wire_errors import raise_on_wire
 from swanlake.server.xdbc import XDBC_TYPE_INFO, xdbc_type_info
@@ -120,15 +122,17 @@ class SwanLakeService(flight.FlightServerBase):
         registry: SessionRegistry,
         authenticator: Authenticator,
         tls_certificates: list[tuple[bytes, bytes]] | None = None,
+        lender: Lender | None = None,
     ) -> None:
         self._settings = settings
+        self._lender = lender
         self._registry = registry
         self._draining = False
         super().__init__(
             location,
             auth_handler=HandshakeHandler(),
             tls_certificates=tls_certificates,
-            middleware=middleware(authenticator),
+            middleware=middleware(authenticator, lender),
         )
 
     def drain(self) -> None:
@@ -240,8 +244,10 @@ class SwanLakeService(flight.FlightServerBase):
         return [flight.ActionType(name, text) for name, text in _ACTIONS.items()]
 
     @_answering
-    def do_action(self, context: Any, action: Any) -> list[Any]:
+    def do_action(self, context: Any, action: Any) -> Iterable[Any]:
         body = action.body.to_pybytes()
+        if action.type == FETCH and self._lender is not None:
+            return _on_wire(pieces(self._lender, loan_token(context), body))
         answer: Callable[[Call, bytes], Message | bytes | None] | None = {
             "CreatePreparedStatement": self._create_prepared,
             "ClosePreparedStatement": self._close_prepared,
@@ -401,6 +407,12 @@ def _batches(stream: ResultStream, call: Call) -> Iterator[Any]:
         if batch is None:
             return
         yield batch
+
+
+def _on_wire(pieces: Iterator[Any]) -> Iterator[Any]:
+    """The same, whose errors may travel."""
+    with _errors_on_wire():
+        yield from pieces
 
 
 def _command_of(descriptor: Any) -> bytes:
