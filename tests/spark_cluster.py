@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -18,10 +19,16 @@ import pyspark
 from tests.flight import eventually
 
 START_SECONDS = 120.0
+_PR_SET_PDEATHSIG = 1
 _HOME = Path(pyspark.__file__).parent
 _LOOPBACK = "127.0.0.1"
 #: What Spark's workers need of their own; everything else comes with the job.
 _WORKERS_HAVE = ("pyspark", "py4j", "pyarrow", "numpy", "numpy.libs")
+
+
+def _die_with_parent() -> None:
+    """A run of the tests that is killed leaves no cluster behind."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class SparkDaemon:
@@ -49,6 +56,7 @@ class SparkDaemon:
                 stderr=log,
                 cwd=self._log.parent,
                 start_new_session=True,
+                preexec_fn=_die_with_parent,
                 env=environment
                 | {
                     "SPARK_HOME": str(_HOME),
@@ -58,7 +66,7 @@ class SparkDaemon:
             )
         try:
             eventually(lambda: self._is_ready(ready), START_SECONDS)
-        except BaseException:
+        except AssertionError:
             self.kill()
             raise AssertionError(f"it did not start:\n{self.log_text[-4000:]}") from None
 
@@ -131,19 +139,26 @@ class StandaloneCluster:
             "PYSPARK_PYTHON": self.python,
         }
 
+    def start(self) -> None:
+        self._master.start("I have been elected leader")
+        for worker in self.workers:
+            worker.start("Successfully registered with master")
+
+    def kill(self) -> None:
+        """All of it."""
+        for daemon in (*self.workers, self._master):
+            daemon.kill()
+
     def __enter__(self) -> StandaloneCluster:
         try:
-            self._master.start("I have been elected leader")
-            for worker in self.workers:
-                worker.start("Successfully registered with master")
+            self.start()
         except BaseException:
-            self.__exit__()
+            self.kill()
             raise
         return self
 
     def __exit__(self, *exception: object) -> None:
-        for daemon in (*self.workers, self._master):
-            daemon.kill()
+        self.kill()
 
 
 class ConnectServer:
@@ -210,16 +225,15 @@ def short_directory() -> Iterator[Path]:
         yield Path(place)
 
 
-def processes_with(files: Path, among: Mapping[str, SparkDaemon]) -> list[str]:
-    """Those of the daemons in whose family somebody has a file below a path open."""
-    return [
-        name
-        for name, daemon in among.items()
-        if any(_has_open(process, files) for process in daemon.family())
-    ]
+def writer_below(directory: Path, daemons: Iterable[SparkDaemon]) -> SparkDaemon | None:
+    """The one in whose family somebody has a file below a directory open."""
+    for daemon in daemons:
+        if any(_has_open(process, directory) for process in daemon.family()):
+            return daemon
+    return None
 
 
-def _has_open(process: psutil.Process, files: Path) -> bool:
+def _has_open(process: psutil.Process, directory: Path) -> bool:
     with suppress(psutil.Error):
-        return any(Path(file.path).is_relative_to(files) for file in process.open_files())
+        return any(Path(file.path).is_relative_to(directory) for file in process.open_files())
     return False

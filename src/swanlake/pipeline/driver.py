@@ -12,6 +12,7 @@ import os
 import pickle
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -36,6 +37,10 @@ log = logging.getLogger("swanlake.pipeline")
 
 _OUTCOMES = "position bigint, outcome binary"
 _PROBE_SECONDS = 30.0
+#: How often a Spark that is not in this machine's hands is looked at.
+_WATCH_SECONDS = 5.0
+#: A job that waits for so long without a single executor has lost its cluster.
+_ALONE_SECONDS = 60.0
 #: The exit code of a driver that has lost its Spark.
 _LOST = 3
 
@@ -49,6 +54,8 @@ class Driver:
         self._session: SparkSession | None = None
         #: Of the machine, for all units of a job; elsewhere of a task.
         self._cores = 1
+        #: Those that are under way.
+        self._jobs: set[str] = set()
         self._transforms: dict[str, Transform] = {}
 
     def start(
@@ -71,6 +78,9 @@ class Driver:
         outcome = pickle.loads(answer)
         if isinstance(outcome, Failed):
             raise PipelineFailed(f"Spark's workers lack something: {outcome.error}")
+        if not options.is_local:
+            watch = self._watch_server if options.remote else self._watch_executors
+            threading.Thread(target=watch, args=(session,), daemon=True).start()
         return {key: transform.into for key, transform in self._transforms.items()}
 
     def run(self, units: tuple[bytes, ...], title: str, timeout: float) -> list[bytes]:
@@ -107,9 +117,10 @@ class Driver:
     # ---- inside --------------------------------------------------------------------------------
 
     def _spec(self, tasks: int) -> bytes:
-        """How a worker is set up when so many tasks share the cores."""
-        sharing = tasks if self._options.is_local else 1
-        return pickle.dumps(replace(self._worker, threads=max(1, self._cores // sharing)))
+        """How a worker is set up when so many tasks share the cores of this machine."""
+        elsewhere = not self._options.is_local
+        threads = self._cores if elsewhere else max(1, self._cores // tasks)
+        return pickle.dumps(replace(self._worker, threads=threads, elsewhere=elsewhere))
 
     @property
     def _folder(self) -> str | None:
@@ -135,6 +146,7 @@ class Driver:
         late.daemon = True
         add(tag)
         late.start()
+        self._jobs.add(tag)
         try:
             yield session
         except SwanLakeError:
@@ -145,29 +157,43 @@ class Driver:
             else:
                 reason = first_sentence(failed)
                 log.warning("failed to %s", title, exc_info=True)
-                self._leave_if_lost(session)
+            self._leave_if_lost(session)
             raise PipelineFailed(f"Spark failed to {title}: {reason}") from failed
         finally:
+            self._jobs.discard(tag)
             late.cancel()
             remove(tag)
 
-    def _leave_if_lost(self, session: SparkSession) -> None:
-        """Ends the process if the session answers no more; the server starts another."""
-        answered = threading.Event()
+    def _leave_if_lost(self, session: SparkSession, *, try_a_job: bool = True) -> None:
+        """Ends the process if the session answers no more, or no job succeeds on it any more.
+
+        The server starts another. A job may have to wait until others are done, and proves nothing
+        by that.
+        """
+        answered, failed = threading.Event(), threading.Event()
 
         def probe() -> None:
             try:
-                session.range(1).count()
+                self._ask(session)
+                answered.set()
+                if try_a_job:
+                    session.range(1).count()
             except Exception:
                 log.exception("Spark does not answer")
-            else:
-                answered.set()
+                failed.set()
 
         thread = threading.Thread(target=probe, daemon=True)
         thread.start()
         thread.join(_PROBE_SECONDS)
-        if not answered.is_set():
+        if failed.is_set() or not answered.is_set():
             os._exit(_LOST)
+
+    def _ask(self, session: SparkSession) -> None:
+        """Returns if Spark answers, with or without executors."""
+        if self._options.remote:
+            session.conf.get("spark.app.name", "")
+        elif session.sparkContext._jsc.sc().isStopped():
+            raise PipelineUnavailable("The session was stopped.")
 
     def _watch(self, session: SparkSession) -> None:
         """Ends the process with its JVM."""
@@ -181,6 +207,32 @@ class Driver:
             os._exit(_LOST)
 
         threading.Thread(target=wait, daemon=True).start()
+
+    def _watch_server(self, session: SparkSession) -> None:
+        """Ends the process if a Spark Connect server is gone, or is another one by now.
+
+        Its client would try again for many minutes. To be asked now and then also keeps the server
+        from forgetting the session.
+        """
+        while True:
+            time.sleep(_WATCH_SECONDS)
+            self._leave_if_lost(session, try_a_job=False)
+
+    def _watch_executors(self, session: SparkSession) -> None:
+        """Ends the process if jobs wait and no executor comes.
+
+        A cluster that was started again does not know us any more, and Spark would wait for ever.
+        """
+        status: Any = session.sparkContext._jsc.sc()
+        seen = time.monotonic()
+        while True:
+            time.sleep(_WATCH_SECONDS)
+            # The driver is among them.
+            if not self._jobs or status.getExecutorMemoryStatus().size() > 1:
+                seen = time.monotonic()
+            elif time.monotonic() - seen > _ALONE_SECONDS:
+                log.error("no executor came in %g s", _ALONE_SECONDS)
+                os._exit(_LOST)
 
     def _send_bundle(self, session: SparkSession) -> None:
         """Offers our code to the executors: it stays, for some of them come for it much later."""

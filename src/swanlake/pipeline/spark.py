@@ -109,7 +109,8 @@ def environment(options: SparkOptions) -> dict[str, str]:
     if options.is_local:
         found |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": _LOOPBACK}
     else:
-        found["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON", "python3")
+        named = options.conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON")
+        found["PYSPARK_PYTHON"] = named or "python3"
     return found
 
 

@@ -74,7 +74,7 @@ class SparkRunner:
         if failures:
             for unit, outcome in zip(units, outcomes, strict=True):
                 if isinstance(outcome, Done):
-                    unit.undo(outcome.result)
+                    _undo(unit, outcome.result)
             raise failures[0]
         return [outcome.result for outcome in outcomes if isinstance(outcome, Done)]
 
@@ -207,6 +207,14 @@ class SparkRunner:
 
 def _pickled(units: Sequence[object]) -> tuple[bytes, ...]:
     return tuple(pickle.dumps(unit) for unit in units)
+
+
+def _undo(unit: Unit[R], result: R) -> None:
+    """Nothing refers to what stays, and the error that led here is the one to tell."""
+    try:
+        unit.undo(result)
+    except SwanLakeError as stays:
+        log.warning("files of a failed job stay: %s", stays)
 
 
 def _open_log(path: Path) -> IO[bytes]:

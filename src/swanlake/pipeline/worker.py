@@ -26,6 +26,7 @@ from swanlake.lake import datafile
 from swanlake.lake.layout import DataFile, Table
 from swanlake.lake.types import default_sql
 from swanlake.pipeline.scratch import scratch_directory
+from swanlake.pipeline.sharing import check_directory
 from swanlake.sql.quoting import identifier, literal
 
 #: What DuckDB needs to read and write files at a URL.
@@ -41,6 +42,8 @@ class WorkerSpec:
     threads: int = 1
     #: Files of the lake are at a URL; what is run first may make their secrets known.
     urls: bool = False
+    #: On another machine, or in another installation, than the server.
+    elsewhere: bool = False
     init_sql: str = field(default="", repr=False)
 
 
@@ -104,14 +107,16 @@ def write_rows(
     first = next(batches, None)
     if first is not None:
         rows = pa.RecordBatchReader.from_batches(first.schema, chain([first], batches))
-        outcome = _outcome(spec, lambda duck: _write(duck, rows, table))
+        outcome = _outcome(spec, lambda duck: _write(duck, rows, table, spec))
         yield pa.RecordBatch.from_pydict({"outcome": [outcome]})
 
 
 def _write(
-    duck: duckdb.DuckDBPyConnection, rows: pa.RecordBatchReader, table: Table
+    duck: duckdb.DuckDBPyConnection, rows: pa.RecordBatchReader, table: Table, spec: WorkerSpec
 ) -> tuple[DataFile, ...]:
     """Files with rows that have some of the table's columns, by their names."""
+    if spec.elsewhere:
+        check_directory(table)
     values = ", ".join(
         identifier(column.name) if column.name in rows.schema.names else default_sql(column)
         for column in table.columns

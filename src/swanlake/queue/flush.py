@@ -19,21 +19,19 @@ from swanlake.errors import (
     CommitConflict,
     InvalidRequest,
     NotFound,
-    PipelineFailed,
     SwanLakeError,
     TransformFailed,
     Unsupported,
 )
 from swanlake.lake import datafile
 from swanlake.lake.commit import Committed
-from swanlake.lake.disk import make_directories
-from swanlake.lake.files import is_url, missing
 from swanlake.lake.gate import CommitGate
 from swanlake.lake.lake import Catalog, Lake
 from swanlake.lake.layout import DataFile, Table
 from swanlake.lake.operations import Commit, Insert
 from swanlake.pipeline.loans import Lender, LentFile, Loan
 from swanlake.pipeline.runner import FlushRunner, TransformPlan
+from swanlake.pipeline.sharing import check_seen, share
 from swanlake.queue import producers
 from swanlake.queue.dead_letters import DeadLetters
 from swanlake.queue.names import Ingest, QueueTable
@@ -97,23 +95,6 @@ class _Made:
 
     files: tuple[tuple[Table, tuple[DataFile, ...]], ...]
     damages: Mapping[UUID, tuple[Damage, ...]]
-
-    def check_seen(self) -> None:
-        """Raises if workers wrote to a disk of their own: committing such files would lose rows."""
-        places = {
-            table.directory + file.path: table.directory
-            for table, files in self.files
-            for file in files
-            if not is_url(table.directory)
-        }
-        unseen = list(missing(places))
-        if unseen:
-            self.remove()
-            raise PipelineFailed(
-                f"Spark wrote {len(unseen)} of {len(places)} files where this server does not see "
-                f"them: {places[unseen[0]]} is another directory there. The lake's data path must "
-                "be one that the executors share with the server, or s3://…"
-            )
 
     def remove(self) -> None:
         """Removes files that will not become part of the lake."""
@@ -195,16 +176,16 @@ class Flusher:
         layout = catalog.table_by_id(table.table_id)
         skips = _already_there(catalog, table.table_id, segments)
         references = [segment.reference(skips[segment.id]) for segment in segments]
+        title = f"flush {table.full_name}"
         plan = self._runner.transform_of(catalog.name, layout)
         with self._lent(references) as loan:
             units = plan_units(layout, references, UNIT_BYTES, loan)
-            title = f"flush {table.full_name}"
             if plan is None:
                 made = self._written(layout, units, title)
             else:
                 made = self._transformed(catalog, plan, units, title)
-        if self._lender is not None:
-            made.check_seen()
+        if loan is not None:
+            check_seen(made.files)
         # First what cannot be brought: after the commit nobody looks at the segments again.
         damaged = self._keep_damaged(segments, made.damages)
         done = self._commit(catalog, layout, segments, made)
@@ -218,9 +199,20 @@ class Flusher:
             dead_letters=damaged,
         )
 
+    @contextmanager
+    def _lent(self, segments: Sequence[SegmentRef]) -> Iterator[Loan | None]:
+        """What workers elsewhere need to read the segments."""
+        if self._lender is None:
+            yield None
+            return
+        files = {str(one.id): LentFile(one.path, one.size) for one in segments}
+        with self._lender.lend(files) as loan:
+            yield loan
+
     def _written(self, layout: Table, units: Sequence[FlushUnit], title: str) -> _Made:
         """The rows as they are, in files of their table."""
-        self._make_seen(layout)
+        if self._lender is not None:
+            share([layout])
         results = self._runner.run(units, title)
         files = tuple(file for result in results for file in result.files)
         damages: dict[UUID, tuple[Damage, ...]] = {}
@@ -233,8 +225,8 @@ class Flusher:
     ) -> _Made:
         """What a transform makes of the rows, in files of the tables that it goes into."""
         targets = {name: _target(catalog, plan, name) for name in plan.into}
-        for target in targets.values():
-            self._make_seen(target)
+        if self._lender is not None:
+            share(targets.values())
         checks = self._runner.run(
             [CheckUnit(unit.segments, unit.loan) for unit in units], f"check {title}"
         )
@@ -243,21 +235,6 @@ class Flusher:
         for check in checks:
             damages |= check
         return _Made(tuple((targets[name], made) for name, made in files.items()), damages)
-
-    def _make_seen(self, table: Table) -> None:
-        """Workers elsewhere write only to a directory that is there: it is the lake's, then."""
-        if self._lender is not None and not is_url(table.directory):
-            make_directories(table.directory)
-
-    @contextmanager
-    def _lent(self, segments: Sequence[SegmentRef]) -> Iterator[Loan | None]:
-        """What workers elsewhere need to read the segments."""
-        if self._lender is None:
-            yield None
-            return
-        files = {str(one.id): LentFile(one.path, one.size) for one in segments}
-        with self._lender.lend(files) as loan:
-            yield loan
 
     def _commit(
         self,

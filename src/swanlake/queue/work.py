@@ -8,7 +8,6 @@ cast to what the column is. Where their files cannot be seen, the server that ha
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -18,12 +17,11 @@ from uuid import UUID
 import duckdb
 import pyarrow as pa
 
-from swanlake.errors import PipelineFailed
 from swanlake.lake import datafile
-from swanlake.lake.files import is_url
 from swanlake.lake.layout import Column, DataFile, Table
 from swanlake.lake.types import default_sql, duckdb_type
 from swanlake.pipeline.loans import Loan
+from swanlake.pipeline.sharing import check_directory
 from swanlake.pipeline.stand_ins import for_spark
 from swanlake.queue.names import Ingest
 from swanlake.queue.segment import (
@@ -75,7 +73,7 @@ class FlushUnit:
     def run(self, connection: duckdb.DuckDBPyConnection) -> UnitResult:
         """Writes the files."""
         if self.loan is not None:
-            _check_directory(self.table)
+            check_directory(self.table)
         segments = [opened(one, self.loan) for one in self.segments]
         with segments_as_query(connection, segments, self.table) as query:
             files = datafile.write_files(connection, query, self.table)
@@ -144,16 +142,6 @@ def opened(one: SegmentRef, loan: Loan | None) -> Segment:
 
     with fetched(loan, str(one.id), one.size) as path:
         return open_segment(path, one.size, one.skip)
-
-
-def _check_directory(table: Table) -> None:
-    """Raises where a worker would make the lake's directory on a disk that is only its own."""
-    if is_url(table.directory) or os.path.isdir(table.directory):
-        return
-    raise PipelineFailed(
-        f"The worker on {socket.gethostname()} does not see {table.directory}: the lake's data "
-        "path must be a directory that Spark's executors share with the server, or s3://…"
-    )
 
 
 @contextmanager

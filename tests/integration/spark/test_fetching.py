@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pickle
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -16,17 +15,24 @@ import pyarrow.flight as flight
 import pytest
 
 from swanlake.config import Settings
-from swanlake.errors import PipelineFailed
+from swanlake.errors import PipelineFailed, QueueUnavailable
+from swanlake.lake.gate import CommitGate
+from swanlake.lake.lake import Lake
 from swanlake.lake.layout import Column, Table
+from swanlake.lake.types import ColumnSpec
 from swanlake.pipeline.loans import FETCH, Lender, LentFile, Loan
+from swanlake.pipeline.runner import R, Unit, WithoutTransforms
 from swanlake.protocol import Actions
+from swanlake.queue.runtime import DucklingQueue
 from swanlake.queue.segment import Header
+from swanlake.queue.settings import QueueSettings
 from swanlake.queue.store import SegmentFile, Store
 from swanlake.queue.work import FlushUnit, SegmentRef
 from swanlake.server import lending
 from swanlake.server.auth import open_authenticator
 from swanlake.server.service import SwanLakeService
 from swanlake.sessions.registry import SessionRegistry
+from tests.tls import self_signed, signed_by_an_authority
 from tests.unit.queue.samples import numbers, queue_table
 
 MANY = 100_000
@@ -202,6 +208,46 @@ def test_workers_make_no_lake_of_their_own(
     assert not (tmp_path / "not-shared").exists()
 
 
+class Elsewhere(WithoutTransforms):
+    """Runs units on a machine whose directory only has the name of the lake's."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, directory: Path) -> None:
+        self._connection = connection
+        self._directory = directory
+
+    def run(self, units: Sequence[Unit[R]], title: str) -> list[R]:
+        results: list[Any] = []
+        for unit in units:
+            assert isinstance(unit, FlushUnit)
+            table = replace(unit.table, directory=f"{self._directory}/")
+            results.append(replace(unit, table=table).run(self._connection))
+        return cast(list[R], results)
+
+
+def test_files_that_the_server_does_not_see_are_not_committed(
+    tmp_path: Path, duck: duckdb.DuckDBPyConnection
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    lender = Lender(60.0)
+    lender.listen("grpc://127.0.0.1:1")
+    with Lake.open(tmp_path / "catalogs", tmp_path / "data") as lake:
+        catalog = lake.create_catalog("swanlake")
+        catalog.create_table("main", "t", [ColumnSpec("i", "BIGINT")])
+        queue = DucklingQueue(
+            QueueSettings(tmp_path / "queue"),
+            lake,
+            CommitGate(30),
+            Elsewhere(duck, elsewhere),
+            lender=lender,
+        )
+        queue.enqueue(queue.targets.find("swanlake", "main", "t"), [numbers(1, 2)])
+        with pytest.raises(QueueUnavailable, match="this server does not see it"):
+            queue.flush()
+        assert [one.rows for one in queue.status()] == [2], "the rows are still there"
+        queue.stop(10)
+
+
 # ---- what a token opens --------------------------------------------------------------------------
 
 
@@ -254,48 +300,15 @@ def test_a_token_is_worth_nothing_after_its_job(
 # ---- TLS -----------------------------------------------------------------------------------------
 
 
-def openssl(*arguments: str) -> None:
-    subprocess.run(["openssl", *arguments], check=True, capture_output=True)
-
-
-@pytest.fixture
-def self_signed(tmp_path: Path) -> tuple[Path, Path]:
-    certificate, key = tmp_path / "own.pem", tmp_path / "own.key"
-    openssl(
-        *"req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2".split(),
-        *("-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"),
-        *("-keyout", str(key), "-out", str(certificate)),
-    )
-    return certificate, key
-
-
-@pytest.fixture
-def signed_by_an_authority(tmp_path: Path, self_signed: tuple[Path, Path]) -> tuple[Path, Path]:
-    """Of an authority that workers do not know."""
-    certificate, key, request = tmp_path / "leaf.pem", tmp_path / "leaf.key", tmp_path / "leaf.csr"
-    extensions = tmp_path / "extensions"
-    extensions.write_text("subjectAltName=IP:127.0.0.1\n")
-    openssl(
-        *"req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=leaf".split(),
-        *("-keyout", str(key), "-out", str(request)),
-    )
-    openssl(
-        *"x509 -req -days 2 -CAcreateserial".split(),
-        *("-in", str(request), "-CA", str(self_signed[0]), "-CAkey", str(self_signed[1])),
-        *("-extfile", str(extensions), "-out", str(certificate)),
-    )
-    return certificate, key
-
-
-@pytest.mark.parametrize("kind", ["self_signed", "signed_by_an_authority"])
+@pytest.mark.parametrize("certificate", [self_signed, signed_by_an_authority])
 def test_workers_trust_the_server_by_its_certificate(
     serve: Serve,
     table: Table,
     segment: SegmentFile,
-    kind: str,
-    request: pytest.FixtureRequest,
+    certificate: Callable[[Path], tuple[Path, Path]],
+    tmp_path: Path,
 ) -> None:
-    with serve("token", request.getfixturevalue(kind)).lend(lent(segment)) as loan:
+    with serve("token", certificate(tmp_path)).lend(lent(segment)) as loan:
         assert loan.url.startswith("grpc+tls://")
         assert run(table, loan, hidden(segment.reference())) == list(range(MANY))
         with pytest.raises(PipelineFailed, match="cannot fetch it"):
