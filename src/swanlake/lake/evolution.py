@@ -51,6 +51,11 @@ def _field(rows: Iterator[tuple[Any, ...]]) -> Field:
     return Field(name, id_, children)
 
 
+def field_of(column: Column) -> Field:
+    """What a column would be in a file."""
+    return Field(column.name, column.id, tuple(map(field_of, column.children)))
+
+
 def find(fields: Sequence[Field], id_: int) -> Field | None:
     """The field with an id; None if there is none."""
     return next((field for field in fields if field.id == id_), None)

@@ -30,7 +30,10 @@ log = logging.getLogger("swanlake.lake")
 _ANSWER_SECONDS = 300.0
 _COMMIT_MARGIN_SECONDS = 30.0
 _COMMIT_ATTEMPTS = 3
-_NEVER_TWICE = {"create", "fork", "drop", "adopt"}
+_NEVER_TWICE = {"create", "fork", "drop", "adopt", "expire"}
+#: What looks through whole catalogs, or at every file of a lake, is not hung for a long time.
+_LONG_SECONDS = 3600.0
+_LONG = {"expire"}
 
 
 class RemoteLake:
@@ -77,13 +80,13 @@ class RemoteLake:
     def _read(self, method: str, *arguments: Any) -> Any:
         """What can be asked twice."""
         try:
-            return self._ask(_ANSWER_SECONDS, method, *arguments)
+            return self._ask(_patience(method), method, *arguments)
         except ChildLost:
             return self._change(method, *arguments)
 
     def _change(self, method: str, *arguments: Any) -> Any:
         try:
-            return self._ask(_ANSWER_SECONDS, method, *arguments)
+            return self._ask(_patience(method), method, *arguments)
         except ChildLost as lost:
             raise CatalogUnreachable(
                 f"The process that keeps the catalogs in {self._directory} was lost while it was "
@@ -115,6 +118,10 @@ class RemoteLake:
             raise CatalogUnreachable(
                 "The process that keeps the catalogs could not be started."
             ) from lost
+
+
+def _patience(method: str) -> float:
+    return _LONG_SECONDS if method in _LONG else _ANSWER_SECONDS
 
 
 def _failed(method: str, error: Exception) -> SwanLakeError:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Self, cast
@@ -22,6 +22,7 @@ from swanlake.errors import InvalidRequest
 from swanlake.lake import datafile
 from swanlake.lake.claims import Claims, FileClaims, PostgresClaims
 from swanlake.lake.commit import NOTHING_WRITTEN, Committed, Retries
+from swanlake.lake.expiry import ExpireReport
 from swanlake.lake.gc import DEFAULT_AGE, Garbage
 from swanlake.lake.keeper import RemoteLake
 from swanlake.lake.layout import Column, PartitionKey, SortKey, Table, folded
@@ -214,6 +215,21 @@ class Catalog:
     def commit(self, change: Commit) -> Committed:
         """Makes all of a commit visible at once; raises a LakeError and leaves no trace."""
         return self.keeper.commit(self.info, change, self.retries)
+
+    def expire(
+        self,
+        *,
+        older_than: timedelta | datetime | None = None,
+        keep_last: int | None = None,
+        dry_run: bool = False,
+    ) -> ExpireReport:
+        """Removes old snapshots and what only they could see, or says what would go.
+
+        With both an age and a number, a snapshot goes only if it is older *and* not among the last
+        so many; the newest never goes. Files are left to the next clean-up. A commit that is based
+        on a snapshot that went is refused, so keep them for longer than the longest transaction.
+        """
+        return self.keeper.expire(self.info, older_than, keep_last, dry_run)
 
     def change(self, *operations: Operation) -> Committed:
         """A commit of operations that are not based on anything that was read."""

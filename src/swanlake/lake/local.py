@@ -33,6 +33,7 @@ from swanlake.lake.sqlite import SqliteMetabase
 from swanlake.lake.store import CatalogStore
 
 if TYPE_CHECKING:
+    from swanlake.lake.expiry import ExpireReport
     from swanlake.lake.gc import Garbage
     from swanlake.lake.live_files import InlinedRow, TableFiles
     from swanlake.lake.survey import CatalogSurvey
@@ -231,6 +232,24 @@ class LocalLake:
                 ) from refused
             self._writable.add(info.place)
         return commit.apply(store, change, retries, may_have_happened=may_have_happened)
+
+    def expire(
+        self,
+        info: CatalogInfo,
+        older_than: timedelta | datetime | None,
+        keep_last: int | None,
+        dry_run: bool,
+    ) -> ExpireReport:
+        """Removes old snapshots of a catalog, and what only they could see, or says what would go.
+
+        Files that forks can see are kept from clean-ups by the fence, so it must be there.
+        """
+        from swanlake.lake import expiry
+
+        with self._reading(info) as (store, connection):
+            bootstrap.check_writable(connection, store)
+        with self._metabase.reachable(f"metadata of the catalog {info.name}"):
+            return expiry.expire(store, datetime.now(UTC), older_than, keep_last, dry_run=dry_run)
 
     # ---- inside --------------------------------------------------------------------------------
 

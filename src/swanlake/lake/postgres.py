@@ -18,12 +18,15 @@ from sqlalchemy import (
     Executable,
     bindparam,
     create_engine,
+    delete,
     func,
     inspect,
+    literal_column,
     select,
     text,
     update,
 )
+from sqlalchemy import Table as SqlTable
 from sqlalchemy.engine import Dialect
 from sqlalchemy.schema import CreateSchema, DropSchema
 
@@ -158,6 +161,14 @@ class PostgresStore(CatalogStore):
         assert isinstance(driver, psycopg.Connection)
         with driver.pipeline():
             yield driver
+
+    def wait_at_most(self, connection: Connection, seconds: int) -> None:
+        _wait_at_most(connection, seconds)
+
+    def delete_unlocked(self, table: SqlTable, condition: ColumnElement[bool]) -> Executable:
+        place: ColumnElement[Any] = literal_column("ctid")
+        free = select(place).select_from(table).where(condition).with_for_update(skip_locked=True)
+        return delete(table).where(place.in_(free))
 
     @property
     def next_snapshot_id(self) -> ColumnElement[int]:

@@ -115,6 +115,9 @@ class SqliteStore(CatalogStore):
         connection.begin()
         return ()
 
+    def wait_at_most(self, connection: Connection, seconds: int) -> None:
+        """Who has the file's only lock waits for nobody."""
+
     @property
     def next_snapshot_id(self) -> ColumnElement[int]:
         return _NEXT_SNAPSHOT_ID

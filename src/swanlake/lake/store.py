@@ -15,7 +15,8 @@ from datetime import datetime
 from enum import Enum, auto
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Engine, Executable, Row
+from sqlalchemy import ColumnElement, Connection, Engine, Executable, Row, delete
+from sqlalchemy import Table as SqlTable
 from sqlalchemy.exc import SQLAlchemyError
 
 from swanlake.errors import SwanLakeError
@@ -144,6 +145,17 @@ class CatalogStore(ABC):
     def batch(self, connection: Connection) -> Iterator[Any]:
         """Statements of the block need not wait for one another's answers."""
         yield
+
+    @abstractmethod
+    def wait_at_most(self, connection: Connection, seconds: int) -> None:
+        """Bounds every wait for a lock of the database, from now to the end of the transaction."""
+
+    def delete_unlocked(self, table: SqlTable, condition: ColumnElement[bool]) -> Executable:
+        """What deletes rows, but leaves those that others are changing, without waiting for them.
+
+        Who holds the commit lock here cannot wait for somebody who may come to need it.
+        """
+        return delete(table).where(condition)
 
     @property
     @abstractmethod

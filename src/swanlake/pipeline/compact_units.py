@@ -21,7 +21,7 @@ import pyarrow as pa
 from swanlake.errors import SwanLakeError, Unsupported
 from swanlake.lake import datafile
 from swanlake.lake.datafile import INTERNAL_FIELD_IDS, ROW_ID, SNAPSHOT_ID
-from swanlake.lake.evolution import Field, find, named_as, read_fields, value
+from swanlake.lake.evolution import Field, field_of, find, named_as, read_fields, value
 from swanlake.lake.layout import Column, DataFile, DeleteFile, Table, folded
 from swanlake.lake.live_files import InlinedRow, InlinedTable, LiveFile
 from swanlake.lake.operations import PlacedDeletes, PlacedFile
@@ -33,6 +33,8 @@ from swanlake.sql.quoting import identifier, literal
 _DEAD, _SOURCE, _PLACE = "_swanlake_dead", "_swanlake_source", "_swanlake_place"
 #: Names that DuckDB gives to what it knows of a file; a column of the same name would hide it.
 _RESERVED = ("file_row_number", "file_index")
+#: How DuckDB says that a file cannot hold a value, such as an interval that goes back.
+_NOT_IN_PARQUET = "Parquet files do not support"
 _DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -151,10 +153,15 @@ class FoldUnit:
             connection.unregister(view)
 
     def _query(self, view: str, layout: Table) -> str:
-        columns = [
-            f"CAST(c{place} AS {duckdb_type(column)}) AS {identifier(column.name)}"
-            for place, column in enumerate(layout.columns)
-        ]
+        columns = []
+        for place, (given, column) in enumerate(
+            zip(self.inlined.layout.columns, layout.columns, strict=True)
+        ):
+            # The text of a struct has the names that its fields had.
+            inlined = f"CAST(c{place} AS {duckdb_type(given)})"
+            columns.append(
+                f"{value(field_of(given), column, inlined)} AS {identifier(column.name)}"
+            )
         return (
             f"SELECT {', '.join((*columns, *_added(self.table, layout)))}, row_id AS {ROW_ID}, "
             f"begin_snapshot AS {SNAPSHOT_ID}, end_snapshot AS {_DEAD}, 0 AS {_SOURCE}, "
@@ -174,8 +181,9 @@ def _compacted(table: Table, write: Callable[[], Iterator[PlacedFile]]) -> Compa
     except BaseException as error:
         with suppress(SwanLakeError):  # what went wrong first is to be told
             datafile.remove_files(table, Compacted(tuple(placed)).written)
-        if isinstance(error, Unsupported):
-            return Compacted(skipped=error.message)
+        reason = error.message if isinstance(error, Unsupported) else str(error)
+        if isinstance(error, Unsupported) or _NOT_IN_PARQUET in reason:
+            return Compacted(skipped=reason)
         raise
     return Compacted(tuple(placed))
 
@@ -387,7 +395,9 @@ def _deleted_rows(
             )
         if file.inlined_deletes:
             values = ", ".join(f"({place}, {since})" for place, since in file.inlined_deletes)
-            selects.append(f"SELECT {number}, pos, dead FROM (VALUES {values}) v(pos, dead)")
+            selects.append(
+                f"SELECT {number} AS source, pos, dead FROM (VALUES {values}) v(pos, dead)"
+            )
     name = f"temp.swanlake_deleted_{uuid4().hex}"
     connection.execute(
         f"CREATE TEMP TABLE {name.removeprefix('temp.')} AS "

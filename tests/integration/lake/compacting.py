@@ -111,7 +111,7 @@ class Lab:
 
     def version(self, at: int) -> Version:
         found = self.world.duck.execute(f"SELECT rowid, * FROM {self.name} AT (VERSION => {at})")
-        columns = tuple(column[0] for column in found.description or ())
+        columns = tuple(f"{column[0]} {column[1]}" for column in found.description or ())
         rows = found.fetchall()
         assert len({row[0] for row in rows}) == len(rows), f"row ids twice at snapshot {at}"
         assert self(f"SELECT count(*) FROM {{t}} AT (VERSION => {at})") == [(len(rows),)]

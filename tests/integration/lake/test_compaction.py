@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
-from tests.integration.lake.compacting import EAGER, Lab, new_lab
+from swanlake.lake.operations import Commit
+from swanlake.pipeline.compact import Progress
+from swanlake.pipeline.compact_plan import Skipped
+from swanlake.pipeline.compact_units import FoldUnit, MergeUnit, RewriteUnit
+from tests.integration.lake.compacting import Lab, new_lab
 from tests.integration.lake.world import World
 
 TABLE = "CREATE TABLE {t} (i INTEGER, s VARCHAR)"
@@ -53,3 +59,294 @@ def test_inlined_rows_are_folded(world: World) -> None:
         report = lab.compact()
     assert report.rows_folded == 6
     assert lab.files.inlined_rows == 0
+
+
+# ---- kinds of tables ---------------------------------------------------------------------------
+
+NESTED = (
+    "CREATE TABLE {t} (i INTEGER, s VARCHAR, st STRUCT(a INTEGER, b VARCHAR), "
+    "l STRUCT(x INTEGER)[], m MAP(VARCHAR, STRUCT(p INTEGER)))"
+)
+
+
+def insert_nested(first: int, end: int) -> str:
+    return (
+        "INSERT INTO {t} (i, s, st, l, m) SELECT range, 'v' || range, "
+        "if(range % 3 = 0, NULL, row(range, 'b' || range)), [row(range), NULL, row(range + 1)], "
+        f"MAP {{'k' || range: row(range), 'n': NULL}} FROM range({first}, {end})"
+    )
+
+
+#: What may happen to the columns of a table between two inserts.
+ALTERATIONS = {
+    "columns": [
+        "ALTER TABLE {t} RENAME COLUMN s TO name",
+        "ALTER TABLE {t} ADD COLUMN s VARCHAR DEFAULT 'it''s'",
+        "ALTER TABLE {t} DROP COLUMN name",
+    ],
+    "fields": [
+        "ALTER TABLE {t} RENAME COLUMN st.a TO aa",
+        "ALTER TABLE {t} DROP COLUMN st.b",
+        "ALTER TABLE {t} ADD COLUMN l.element.y INTEGER",
+        "ALTER TABLE {t} ADD COLUMN m.value.q INTEGER",
+    ],
+    "types": [
+        "ALTER TABLE {t} ALTER COLUMN i SET DATA TYPE BIGINT",
+    ],
+}
+
+
+@pytest.mark.parametrize("inlined", [0, 10], ids=["files", "inlined"])
+@pytest.mark.parametrize("alteration", ALTERATIONS)
+def test_columns_that_changed(world: World, alteration: str, inlined: int) -> None:
+    lab = new_lab(world, NESTED, insert_nested(0, 4), insert_nested(4, 9), inlined=inlined)
+    lab("DELETE FROM {t} WHERE i IN (1, 6)")
+    lab(*ALTERATIONS[alteration])
+    lab("INSERT INTO {t} (i) VALUES (100), (101)", "INSERT INTO {t} (i) VALUES (102)")
+    lab("UPDATE {t} SET i = 200 WHERE i = 7", "DELETE FROM {t} WHERE i = 101")
+    with lab.unchanged():
+        lab.compact()
+        lab.compact()  # on top of what the first one made
+    assert sum(file.deleted_count for file in lab.files.files) == 0
+    assert lab.files.inlined_rows == 0
+
+
+def test_files_with_renamed_columns_are_merged_and_with_other_types_are_not(world: World) -> None:
+    lab = new_lab(world, TABLE, insert(0, 5), "ALTER TABLE {t} RENAME COLUMN s TO name")
+    lab("INSERT INTO {t} VALUES (5, 'x')")
+    with lab.unchanged():
+        assert lab.compact().files_merged == 2
+    lab("ALTER TABLE {t} ALTER COLUMN i SET DATA TYPE BIGINT", "INSERT INTO {t} VALUES (6, 'x')")
+    assert lab.compact().steps == ()
+
+
+PARTITIONINGS = {
+    "values": "SET PARTITIONED BY (k, s)",
+    "value and year": "SET PARTITIONED BY (k, year(d))",
+}
+PARTITIONED = "CREATE TABLE {t} (i INTEGER, k VARCHAR, s VARCHAR, d DATE)"
+
+
+def insert_partitioned(first: int, end: int) -> str:
+    return (
+        "INSERT INTO {t} SELECT range, if(range % 4 = 0, NULL, 'k/' || range % 2), 'a b', "
+        f"DATE '2023-12-30' + range::INTEGER FROM range({first}, {end})"
+    )
+
+
+@pytest.mark.parametrize("inlined", [0, 10], ids=["files", "inlined"])
+@pytest.mark.parametrize("partitioning", PARTITIONINGS)
+def test_partitions_are_kept_apart(world: World, partitioning: str, inlined: int) -> None:
+    lab = new_lab(world, PARTITIONED, insert_partitioned(0, 3), inlined=inlined)
+    lab(f"ALTER TABLE {{t}} {PARTITIONINGS[partitioning]}")
+    lab(*(insert_partitioned(n, n + 4) for n in (4, 8)), "DELETE FROM {t} WHERE i IN (5, 9)")
+    partitions = {file.partition_values for file in lab.files.files}
+    with lab.unchanged():
+        lab.compact()
+        lab.compact()
+    now = [(file.partition_id, file.partition_values) for file in lab.files.files]
+    assert len(now) == len(set(now))
+    assert {values for _, values in now} >= partitions
+    for value in ("'k/0'", "'k/1'"):
+        found = lab(f"SELECT count(*) FROM {{t}} WHERE k = {value}")
+        assert found == lab(f"SELECT count(*) FROM {{t}} WHERE concat(k, '') = {value}")
+
+
+@pytest.mark.parametrize("inlined", [0, 10], ids=["files", "inlined"])
+def test_rows_are_sorted_as_the_table_is_now(world: World, inlined: int) -> None:
+    lab = new_lab(world, TABLE, insert(0, 5), insert(5, 9), inlined=inlined)
+    lab("DELETE FROM {t} WHERE i = 3")
+    lab("ALTER TABLE {t} RENAME COLUMN s TO name", "ALTER TABLE {t} ADD COLUMN z INTEGER")
+    lab("ALTER TABLE {t} SET SORTED BY (z, name DESC)")
+    with lab.unchanged():
+        lab.compact()
+        lab.compact()
+    (file,) = lab.files.files
+    names = world.sql(f"SELECT name FROM read_parquet('{file.path}')")
+    assert names == sorted(names, reverse=True)
+
+
+VALUES = {
+    "DOUBLE": "'nan', 'inf', '-inf', '1.5', '0.30000000000000004'",
+    "FLOAT": "'nan', '-inf', '1.1', '3.4e38'",
+    "DECIMAL(20, 3)": "1.5, -2.125, 99999999999999999.999",
+    "HUGEINT": "1, -5, 123456789012",
+    "UBIGINT": "0, 18446744073709551615",
+    "BOOLEAN": "true, false",
+    "DATE": "'2024-02-29', 'infinity', '0044-03-15 (BC)'",
+    "TIMESTAMP": "'2024-01-02 03:04:05.678901', 'infinity'",
+    "TIMESTAMPTZ": "'2024-01-02 03:04:05.678901+02'",
+    "TIMESTAMP_NS": "'2024-01-02 03:04:05.123456789'",
+    "TIMESTAMP_S": "'2024-01-02 03:04:05'",
+    "TIME": "'23:59:59.999999'",
+    "INTERVAL": "'1 month 2 days 3.5 seconds', '400 days'",
+    "UUID": "'ee53d6a1-f1fe-4bbb-9eda-5df34d45590f'",
+    "BLOB": "'ab\\x00\\xFF', ''",
+    "VARCHAR": "'it''s', 'ä\n\"x\"', ''",
+    "JSON": "'{\"a\": [1, null]}', 'null'",
+    "VARCHAR[]": "['a', NULL, 'b, c'], []",
+    "STRUCT(a INTEGER, b VARCHAR)": "{'a': 1, 'b': 'x, y'}, {'a': NULL, 'b': NULL}",
+    "MAP(VARCHAR, INTEGER)": "MAP {'k': 1}, MAP {}",
+}
+
+
+@pytest.mark.parametrize("inlined", [0, 10], ids=["files", "inlined"])
+def test_values_of_every_type(world: World, inlined: int) -> None:
+    columns = ", ".join(f"c{n} {type_}" for n, type_ in enumerate(VALUES))
+    lab = new_lab(world, f"CREATE TABLE {{t}} ({columns})", inlined=inlined)
+    lists = (f"unnest([{values}]::{type_}[])" for type_, values in VALUES.items())
+    lab(f"INSERT INTO {{t}} SELECT {', '.join(lists)}", "INSERT INTO {t} (c0) VALUES (NULL)")
+    with lab.unchanged():
+        report = lab.compact()
+    assert report.skipped == ()
+    assert len(lab.files.files) == 1
+
+
+def test_what_a_file_cannot_hold_stays_where_it_is(world: World) -> None:
+    lab = new_lab(
+        world,
+        "CREATE TABLE {t} (v INTERVAL)",
+        "INSERT INTO {t} VALUES ('-400 days')",
+        inlined=10,
+    )
+    with lab.unchanged():
+        report = lab.compact()
+    assert [one.reason for one in report.skipped] == [
+        "IO Error: Parquet files do not support negative intervals"
+    ]
+    assert report.steps == ()
+    assert world.parquet() == set()
+
+
+# ---- after others, and before others -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("inlined", [0, 10], ids=["files", "inlined"])
+def test_stock_duckdb_goes_on_and_so_do_we(world: World, inlined: int) -> None:
+    lab = new_lab(world, TABLE, insert(0, 5), insert(5, 9), insert(9, 30), inlined=inlined)
+    lab("UPDATE {t} SET s = 'one' WHERE i % 7 = 0", "DELETE FROM {t} WHERE i % 5 = 0")
+    with lab.unchanged():
+        lab.compact()
+    lab("UPDATE {t} SET s = 'two' WHERE i % 4 = 0", insert(30, 33))
+    lab("DELETE FROM {t} WHERE i % 3 = 0", "DELETE FROM {t} WHERE i = 1")
+    with lab.unchanged():
+        lab.compact()
+    with lab.unchanged():
+        lab.compact()
+    lab(insert(40, 43), "UPDATE {t} SET s = 'three' WHERE i = 2")
+    with lab.unchanged():
+        world.maintain(lab.catalog, "flush", "merge")
+        lab.compact()
+    lab("DELETE FROM {t} WHERE i < 10")
+    before = lab.version(lab.catalog.snapshot_id())
+    world.maintain(lab.catalog, "rewrite")
+    lab.compact()
+    assert lab.version(lab.catalog.snapshot_id()) == before
+    world.maintain(lab.catalog, "expire", "cleanup", "orphans")
+    assert lab.version(lab.catalog.snapshot_id()) == before
+    assert lab.catalog.missing_files() == []
+    lab(insert(50, 52), insert(52, 54))
+    with lab.unchanged():
+        lab.compact()
+
+
+def test_deletes_of_ours_that_followed_each_other(world: World) -> None:
+    lab = new_lab(world, TABLE, insert(0, 10))
+    (file,) = lab.files.files
+    for positions in ([1], [1, 4], [1, 4, 5]):
+        current = lab.files.files[0].current_deletes
+        delete = world.delete(
+            lab.catalog, lab.table, file.id, positions, current.id if current else None
+        )
+        lab.catalog.commit(Commit((delete,), base=lab.catalog.snapshot_id()))
+    assert len(lab.files.files[0].deletes) == 3
+    with lab.unchanged():
+        lab.compact()
+    world.maintain(lab.catalog, "cleanup")
+    with lab.unchanged():
+        world.maintain(lab.catalog, "orphans")
+
+
+def test_rows_that_no_snapshot_sees_are_not_written_again(world: World) -> None:
+    lab = new_lab(world, TABLE, insert(0, 10), "DELETE FROM {t} WHERE i < 5", insert(10, 12))
+    world.maintain(lab.catalog, "expire")
+    with lab.unchanged():
+        report = lab.compact()
+    assert [step.kind for step in report.steps] == ["rewrite"]
+    assert report.files_made == 1
+
+
+def test_a_file_of_which_no_row_is_left_goes(world: World) -> None:
+    lab = new_lab(world, TABLE, insert(0, 3), "DELETE FROM {t} WHERE i = 1", inlined=0)
+    world.inline(10)
+    lab("DELETE FROM {t} WHERE i IN (0, 2)")
+    with lab.unchanged():
+        lab.compact()
+    assert lab.files.files == ()
+
+
+def test_files_that_were_added_by_name_are_left_alone(world: World) -> None:
+    lab = new_lab(world, TABLE, insert(0, 3), insert(3, 5))
+    path = world.home / "added.parquet"
+    world.sql(f"COPY (SELECT 7 AS i, 'x' AS s) TO '{path}' (FORMAT parquet)")
+    lab(f"CALL ducklake_add_data_files('{{c}}', 't', '{path}')")
+    with lab.unchanged():
+        report = lab.compact()
+    assert report.files_merged == 2
+    assert report.skipped == (
+        Skipped(str(path), "it was added by name, and its columns have no ids"),
+    )
+
+
+def test_a_fork_keeps_what_its_parent_compacts(world: World) -> None:
+    lab = new_lab(world, TABLE, insert(0, 5), insert(5, 9), "DELETE FROM {t} WHERE i = 3")
+    fork = world.lake.fork_catalog("c", "fork")
+    world.attach(fork)
+    lab.compact()
+    lab.compact()
+    world.maintain(lab.catalog, "expire", "cleanup")
+    assert sorted(world.sql("SELECT i FROM fork.t")) == [(i,) for i in range(9) if i != 3]
+    forked = Lab(world, fork)
+    with forked.unchanged():
+        forked.compact()
+
+
+# ---- what is told ------------------------------------------------------------------------------
+
+
+def test_a_dry_run_lists_what_a_run_then_does(world: World) -> None:
+    lab = new_lab(world, TABLE, insert(0, 5), insert(5, 9), insert(9, 14))
+    lab("DELETE FROM {t} WHERE i = 10")
+    world.inline(10)
+    lab(insert(20, 22))
+    head, parquet = lab.catalog.snapshot_id(), world.parquet()
+    listed = lab.compact(dry_run=True)
+    assert listed.dry_run
+    assert (lab.catalog.snapshot_id(), world.parquet()) == (head, parquet)
+    told: list[Progress] = []
+    with lab.unchanged():
+        done = lab.compact(on_progress=told.append)
+    assert [step.kind for step in listed.steps] == ["merge", "rewrite", "fold"]
+    for before, after in zip(listed.steps, done.steps, strict=True):
+        assert (before.kind, before.sources, before.rows) == (after.kind, after.sources, after.rows)
+        assert before.outputs == (lab.table.directory,)
+        assert set(after.outputs) <= world.parquet()
+    assert done.table == "main.t"
+    assert (done.files_merged, done.files_rewritten, done.rows_folded) == (2, 1, 2)
+    assert done.snapshot_ids == (head + 1, head + 2, head + 3)
+    assert done.bytes_after > 0
+    assert [(one.kind, one.done, one.total) for one in told] == [
+        (kind, done, 1) for kind in ("merge", "rewrite", "fold") for done in (0, 1)
+    ]
+
+
+def test_a_unit_can_be_sent(world: World) -> None:
+    lab = new_lab(world, NESTED, insert_nested(0, 5), insert_nested(5, 9), inlined=0)
+    lab("DELETE FROM {t} WHERE i = 3", insert_nested(9, 12))
+    world.inline(10)
+    lab(insert_nested(20, 22))
+    lab.compact()
+    kinds = {type(unit) for unit in lab.runner.ran}
+    assert kinds == {MergeUnit, RewriteUnit, FoldUnit}
+    for unit in lab.runner.ran:
+        assert pickle.loads(pickle.dumps(unit)) == unit
