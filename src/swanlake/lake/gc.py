@@ -8,7 +8,7 @@ what tells them from those that never will be.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum
@@ -37,6 +37,11 @@ class Reason(Enum):
     ORPHANED = "it was never committed"
 
 
+#: What clean-ups take, and what a search for orphans does.
+LET_GO = frozenset({Reason.SCHEDULED, Reason.DEFERRED, Reason.DROPPED})
+NEVER_KNOWN = frozenset({Reason.ORPHANED})
+
+
 @dataclass(frozen=True)
 class Garbage:
     """A file to be deleted, and why."""
@@ -45,14 +50,23 @@ class Garbage:
     reason: Reason
     #: The catalog in whose data path, or on whose list, it was found.
     catalog: str
+    #: In bytes, where it is known.
+    size: int = 0
 
 
-def collect(metabase: Metabase, *, age: timedelta = DEFAULT_AGE, dry_run: bool) -> list[Garbage]:
+def collect(
+    metabase: Metabase,
+    *,
+    age: timedelta = DEFAULT_AGE,
+    dry_run: bool,
+    reasons: Collection[Reason] = frozenset(Reason),
+) -> list[Garbage]:
     """Finds what can be deleted in all catalogs and, unless it is a dry run, deletes it."""
     # Forks are made under the same lock: none can begin to see a file that is being judged.
     with metabase.registry(write=True) as registry:
         living, gone = metabase.infos(registry), metabase.infos(registry, dropped=True)
         found = _Catalogs(metabase, living, gone, datetime.now(UTC) - age).garbage()
+        found = [garbage for garbage in found if garbage.reason in reasons]
         if not dry_run:
             for garbage in found:
                 files.delete(garbage.path)

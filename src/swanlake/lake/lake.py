@@ -24,6 +24,7 @@ from swanlake.lake.claims import Claims, FileClaims, PostgresClaims
 from swanlake.lake.commit import NOTHING_WRITTEN, Committed, Retries
 from swanlake.lake.expiry import ExpireReport
 from swanlake.lake.gc import DEFAULT_AGE, Garbage
+from swanlake.lake.history import Entry
 from swanlake.lake.keeper import RemoteLake
 from swanlake.lake.layout import Column, PartitionKey, SortKey, Table, folded
 from swanlake.lake.live_files import InlinedRow, TableFiles
@@ -137,6 +138,24 @@ class Lake:
     def collect(self, *, age: timedelta = DEFAULT_AGE, dry_run: bool = False) -> list[Garbage]:
         """Deletes the files that no catalog needs, or lists them."""
         return self._keeper.collect(age, dry_run)
+
+    def cleanup(self, age: timedelta = DEFAULT_AGE, dry_run: bool = False) -> list[Garbage]:
+        """Deletes the files that catalogs have let go of and no other one needs, or lists them."""
+        return self._keeper.cleanup(age, dry_run)
+
+    def orphans(self, age: timedelta = DEFAULT_AGE, dry_run: bool = False) -> list[Garbage]:
+        """Deletes the files that no catalog has ever known, or lists them."""
+        return self._keeper.orphans(age, dry_run)
+
+    def record(self, entry: Entry) -> None:
+        """Keeps a run of maintenance in the history, in the place of what was known of it."""
+        self._keeper.record(entry)
+
+    def history(
+        self, catalog: str | None = None, job: str | None = None, limit: int = 100
+    ) -> list[Entry]:
+        """The runs of maintenance, newest first."""
+        return self._keeper.history(catalog, job, limit)
 
     def claims(self) -> Claims:
         """Names that only one process at a time can hold; the caller closes it."""

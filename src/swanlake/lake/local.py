@@ -35,6 +35,7 @@ from swanlake.lake.store import CatalogStore
 if TYPE_CHECKING:
     from swanlake.lake.expiry import ExpireReport
     from swanlake.lake.gc import Garbage
+    from swanlake.lake.history import Entry
     from swanlake.lake.live_files import InlinedRow, TableFiles
     from swanlake.lake.survey import CatalogSurvey
 
@@ -142,6 +143,34 @@ class LocalLake:
 
         with self._metabase.reachable():
             return gc.collect(self._metabase, age=age, dry_run=dry_run)
+
+    def cleanup(self, age: timedelta, dry_run: bool) -> list[Garbage]:
+        """Deletes the files that catalogs have let go of and no other one needs, or lists them."""
+        from swanlake.lake import gc
+
+        with self._metabase.reachable():
+            return gc.collect(self._metabase, age=age, dry_run=dry_run, reasons=gc.LET_GO)
+
+    def orphans(self, age: timedelta, dry_run: bool) -> list[Garbage]:
+        """Deletes the files that no catalog has ever known, or lists them."""
+        from swanlake.lake import gc
+
+        with self._metabase.reachable():
+            return gc.collect(self._metabase, age=age, dry_run=dry_run, reasons=gc.NEVER_KNOWN)
+
+    def record(self, entry: Entry) -> None:
+        """Keeps a run of maintenance, or how it ended."""
+        from swanlake.lake import history
+
+        with self._metabase.reachable(), self._metabase.registry() as registry:
+            history.record(registry, self._metabase.history, entry)
+
+    def history(self, catalog: str | None, job: str | None, limit: int) -> list[Entry]:
+        """The newest runs of maintenance."""
+        from swanlake.lake import history
+
+        with self._metabase.reachable(), self._metabase.registry() as registry:
+            return history.history(registry, self._metabase.history, catalog, job, limit)
 
     # ---- one catalog ---------------------------------------------------------------------------
 

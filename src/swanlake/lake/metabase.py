@@ -70,8 +70,9 @@ class Metabase(ABC):
     #: Every error its drivers raise.
     errors: tuple[type[Exception], ...] = ()
 
-    def __init__(self, registry: SqlTable, data_location: str) -> None:
+    def __init__(self, registry: SqlTable, history: SqlTable, data_location: str) -> None:
         self._registry = registry
+        self.history = history
         self._data_location = data_location.rstrip("/")
 
     # ---- what a database must offer ------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import Connection, Select, func, literal_column, select
 from sqlalchemy import case as when
@@ -108,7 +109,7 @@ def _tables(
     return tuple(sorted(found, key=lambda table: table.full_name))
 
 
-def _numbers(connection: Connection, question: Select[tuple[int, int]]) -> Counter[int]:
+def _numbers(connection: Connection, question: Select[Any]) -> Counter[int]:
     return Counter({row[0]: int(row[1]) for row in connection.execute(question)})
 
 

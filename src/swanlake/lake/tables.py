@@ -193,6 +193,16 @@ def registry_table(schema: str | None) -> Table:
     return table
 
 
+def history_table(schema: str | None) -> Table:
+    """What was done to maintain the lake."""
+    _, table = _define(
+        "swanlake_maintenance: id uuid*, catalog text, job text!, table_name text, "
+        "started_at time!, finished_at time, outcome text!, server text!, report text!",
+        MetaData(schema=schema),
+    )
+    return table
+
+
 def _unique_among_live(name: str, table: Table, column: str) -> Index:
     return _unique_where(name, table.c[column], table.c.end_snapshot.is_(None))
 

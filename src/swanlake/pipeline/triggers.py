@@ -213,4 +213,5 @@ def _pause(subject: Subject, runs: list[PastRun], rules: Rules) -> timedelta:
     if rules.pause >= _LONGEST_PAUSE:
         return rules.pause
     fruitless = len(list(takewhile(lambda run: run.outcome in _FRUITLESS, newest_first)))
-    return min(_LONGEST_PAUSE, rules.pause * 2 ** min(fruitless, _MOST_DOUBLINGS))
+    doublings: int = 2 ** min(fruitless, _MOST_DOUBLINGS)
+    return min(_LONGEST_PAUSE, rules.pause * doublings)

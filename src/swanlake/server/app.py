@@ -20,7 +20,9 @@ from swanlake.engine.host import EngineHost, open_host
 from swanlake.errors import AddressInUse, ConfigError, QueryCancelled, StartupError
 from swanlake.lake.gate import CommitGate
 from swanlake.lake.lake import DEFAULT_CATALOG, Lake
+from swanlake.pipeline.maintain import Maintenance, MaintenanceSettings
 from swanlake.pipeline.runners import open_runner
+from swanlake.pipeline.scheduler import Scheduler
 from swanlake.queue.runtime import DucklingQueue
 from swanlake.queue.settings import QueueSettings
 from swanlake.server.auth import open_authenticator
@@ -48,6 +50,7 @@ class Server:
     def __init__(self, settings: Settings) -> None:
         tls = _tls_certificates(settings)
         authenticator = open_authenticator(settings)
+        upkeep = MaintenanceSettings.from_settings(settings)
         self._settings = settings
         self._lake = Lake.from_settings(settings)
         try:
@@ -71,6 +74,8 @@ class Server:
             self._host.close()
             self._lake.close()
             raise
+        self._maintenance = Maintenance(self._lake, self._runner, gate, upkeep)
+        self._scheduler = Scheduler(self._maintenance, settings.maintenance_interval_seconds)
         self.registry = SessionRegistry(
             settings,
             SessionServices(
@@ -78,6 +83,7 @@ class Server:
                 lake=self._lake,
                 gate=gate,
                 queue=self._queue,
+                maintenance=self._maintenance,
                 result_buffer_bytes=settings.result_buffer_bytes,
                 spill_directory=settings.temp_directory,
             ),
@@ -97,6 +103,8 @@ class Server:
                 "address is not of this machine. Choose another with --port or --host."
             ) from refused
         self.url = f"{scheme}://{host}:{self.port}"
+        if settings.maintenance == "on":
+            self._scheduler.start()
         if settings.auth == "none" and not settings.host.startswith(_LOOPBACK):
             log.warning("listening on %s without authentication; set auth=token", settings.host)
 
@@ -112,6 +120,7 @@ class Server:
         """
         deadline = time.monotonic() + grace
         self._service.drain()
+        self._scheduler.ask_to_stop()
         self._wait_until_idle(deadline)
         fetch_by = min(deadline, time.monotonic() + _FETCH_SECONDS)
         self._wait_until(lambda: not self.registry.results_waiting, fetch_by)
@@ -127,8 +136,11 @@ class Server:
         self._close_lake(max(deadline - time.monotonic(), _CLOSE_SECONDS))
 
     def _close_lake(self, grace: float) -> None:
-        """The queue first: a flush needs all the others to its end."""
+        """The queue and the maintenance first: they need all the others to their end."""
+        deadline = time.monotonic() + grace
         self._queue.stop(grace)
+        self._scheduler.stop(max(deadline - time.monotonic(), 0))
+        self._maintenance.close()
         self._runner.close()
         self._host.close()
         self._lake.close()
