@@ -29,7 +29,7 @@ from swanlake.errors import (
     QueryTimeout,
     SwanLakeError,
 )
-from swanlake.lake.expiry import ExpireReport
+from swanlake.lake.expiry import ExpireReport, check_rule
 from swanlake.lake.gate import CommitGate
 from swanlake.lake.gc import Garbage
 from swanlake.lake.history import Entry
@@ -217,6 +217,7 @@ class Maintenance:
         if older_than is None and keep_last is None:
             rules = self.settings.rules
             older_than, keep_last = rules.snapshot_max_age, rules.snapshot_keep_last
+        check_rule(older_than, keep_last)
 
         def work(*, dry_run: bool) -> ExpireReport:
             return opened.expire(older_than=older_than, keep_last=keep_last, dry_run=dry_run)
