@@ -59,7 +59,7 @@ def compact(
     with connected(**server) as connection:
         if table is not None or dry_run:
             with working("compacting" if table else "looking"):
-                rows = _compact(connection, table=table, dry_run=dry_run, catalog=catalog)
+                rows = _compact(connection, table, dry_run=dry_run, catalog=catalog)
         else:
             rows, failed = _compact_all(connection, catalog)
     show_rows(rows, output, nothing="There is nothing to compact.", not_in_tables=_LISTS)
@@ -141,7 +141,7 @@ def history(job: str | None, limit: int, catalog: str | None, output: str, **ser
     """Show the runs of all servers of the lake, the newest first."""
     with connected(**server) as connection:
         rows = call(
-            connection, "swanlake_maintenance_history", catalog=catalog, job=job, limit=limit
+            connection, "swanlake_maintenance_history", catalog=catalog, job=job, last=limit
         )
     show_rows(rows, output, nothing="Nothing has been maintained yet.", not_in_tables=("id",))
 
@@ -149,8 +149,8 @@ def history(job: str | None, limit: int, catalog: str | None, output: str, **ser
 # ---- compaction, table by table ------------------------------------------------------------------
 
 
-def _compact(connection: Connection, **arguments: Any) -> Any:
-    return call(connection, "swanlake_compact", **arguments)
+def _compact(connection: Connection, table: str | None = None, **arguments: Any) -> Any:
+    return call(connection, "swanlake_compact", table, **arguments)
 
 
 def _compact_all(connection: Connection, catalog: str | None) -> tuple[Any, SwanLakeError | None]:
@@ -169,7 +169,7 @@ def _compact_all(connection: Connection, catalog: str | None) -> tuple[Any, Swan
         for table in tables:
             with bar.step(".".join(table[1:])):
                 try:
-                    done.append(_compact(connection, table=qualified(*table)))
+                    done.append(_compact(connection, qualified(*table)))
                 except SwanLakeError as error:
                     if is_lost(error):
                         raise

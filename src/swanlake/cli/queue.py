@@ -44,7 +44,7 @@ def list_(output: str, **server: Any) -> None:
 def show_(table: str | None, output: str, **server: Any) -> None:
     """Show the segments of TABLE, or all; --format json, csv and arrow have their paths too."""
     with connected(**server) as connection:
-        _show(_call(connection, "segments", table=table), output, nothing=_nothing_queued(table))
+        _show(_call(connection, "segments", table), output, nothing=_nothing_queued(table))
 
 
 @queue.command(name="dead-letters")
@@ -66,7 +66,7 @@ def dead_letters(output: str, **server: Any) -> None:
 def flush(table: str | None, output: str, **server: Any) -> None:
     """Bring what TABLE, or every table, has in the queue to the lake now, and wait for it."""
     with connected(**server) as connection:
-        done = _call(connection, "flush", table=table)
+        done = _call(connection, "flush", table)
     _show(done, output, nothing=_nothing_queued(table))
     buried = sum(done["dead_letters"].to_pylist())
     if buried:
@@ -84,7 +84,7 @@ def replay(segment_id: str | None, everything: bool, output: str, **server: Any)
     if (segment_id is None) != everything:
         raise click.UsageError("Give the id of one dead letter, or --all.")
     with connected(**server) as connection:
-        letters = _call(connection, "replay", segment=segment_id)
+        letters = _call(connection, "replay", segment_id)
     _show(letters, output, nothing="There is nothing to replay.")
     refused = [reason for reason in letters["refused"].to_pylist() if reason]
     if refused:
@@ -113,9 +113,9 @@ def resume(**server: Any) -> None:
 # ---- shared --------------------------------------------------------------------------------------
 
 
-def _call(connection: Connection, procedure: str, **arguments: str | None) -> Any:
+def _call(connection: Connection, procedure: str, argument: str | None = None) -> Any:
     """The rows of a procedure of the queue, as a table."""
-    return call(connection, f"duckling_queue_{procedure}", **arguments)
+    return call(connection, f"duckling_queue_{procedure}", argument)
 
 
 def _show(rows: Any, output: str, *, nothing: str) -> None:

@@ -49,14 +49,23 @@ def server(url: str, token_file: Path | None, tls_ca: Path | None) -> Iterator[C
         yield connection
 
 
-def call(connection: Connection, procedure: str, **arguments: str | int | bool | None) -> Any:
-    """The rows of a procedure, as a table; arguments that are None are not given."""
-    given = ", ".join(
+def call(
+    connection: Connection,
+    procedure: str,
+    first: str | None = None,
+    **others: str | int | bool | None,
+) -> Any:
+    """The rows of a procedure, as a table; arguments that are None are not given.
+
+    The first argument goes by its place: ``table`` means something else in SQL.
+    """
+    given = [] if first is None else [literal(first)]
+    given += [
         f"{name} := {literal(value) if isinstance(value, str) else value}"
-        for name, value in arguments.items()
+        for name, value in others.items()
         if value is not None
-    )
-    return connection.execute(f"CALL {procedure}({given})").read_all()
+    ]
+    return connection.execute(f"CALL {procedure}({', '.join(given)})").read_all()
 
 
 def show_rows(rows: Any, output: str, *, nothing: str, not_in_tables: tuple[str, ...] = ()) -> None:

@@ -175,10 +175,10 @@ def _deleted(found: list[Garbage], dry_run: bool | None) -> Rows:
     ]
 
 
-def _history(scope: Scope, catalog: str | None, job: str | None, limit: int | None) -> Rows:
+def _history(scope: Scope, catalog: str | None, job: str | None, last: int | None) -> Rows:
     if job is not None and job not in list(Job):
         raise InvalidRequest(f"There is no job {job!r}; there are {', '.join(Job)}.")
-    number = _HISTORY_ROWS if limit is None else limit
+    number = _HISTORY_ROWS if last is None else last
     return [
         {
             "id": str(entry.id),
@@ -235,6 +235,6 @@ MAINTENANCE_PROCEDURES = (
     _maintaining("swanlake_cleanup", ("older_than", "dry_run"), _DELETED, _cleanup),
     _maintaining("swanlake_orphans", ("older_than", "dry_run"), _DELETED, _orphans),
     Procedure(
-        "swanlake_maintenance_history", ("catalog", "job", "limit"), 3, _HISTORY, False, _history
+        "swanlake_maintenance_history", ("catalog", "job", "last"), 3, _HISTORY, False, _history
     ),
 )

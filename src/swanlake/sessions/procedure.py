@@ -135,5 +135,5 @@ _CONVERT: dict[str, Callable[[Any], Any]] = {
     "dry_run": _flag,
     "older_than": _age,
     "keep_last": _whole_number,
-    "limit": _whole_number,
+    "last": _whole_number,
 }
