@@ -26,6 +26,7 @@ from typing import Any
 from swanlake.cli import main
 from swanlake.lake import files
 from swanlake.lake import store as commits
+from swanlake.pipeline.spark_runner import SparkRunner
 from swanlake.queue import adoption, dead_letters, flush, runtime, store
 from swanlake.queue.work import FlushUnit
 
@@ -206,7 +207,8 @@ def watch_steps(doom: Doom) -> None:
     watch(store, "sync", nothing, at("append: directory synced"))
     watch(runtime.DucklingQueue, "enqueue", nothing, at("append: before the acknowledgement"))
     watch(store.OpenSegment, "seal", at("seal: begins"), at("seal: done"))
-    watch(FlushUnit, "run", at("unit: begins"), at("unit: files written"))
+    for place in (FlushUnit, SparkRunner):  # with Spark, another process runs the unit itself
+        watch(place, "run", at("unit: begins"), at("unit: files written"))
     watch(flush.Flusher, "_commit", at("flush: before the commit"), at("flush: committed"))
     watch(adoption.Adoption, "_examine", at("adopt: all renamed"), nothing)
     watch(runtime, "replayed", nothing, at("replay: segment written"))

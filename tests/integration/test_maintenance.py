@@ -35,7 +35,12 @@ def sql(server: ServerProcess) -> Iterator[Sql]:
         name = f"c{uuid4().hex}"
         connection.execute(f"CALL swanlake_create_catalog('{name}')").read_all()
         connection.execute(f"USE {name}").read_all()
-        yield lambda text: connection.execute(text).read_all().to_pylist()
+        yield on(connection)
+
+
+def on(connection: Connection) -> Sql:
+    """What runs a text and gives its rows."""
+    return lambda text: connection.execute(text).read_all().to_pylist()
 
 
 def files(sql: Sql, *tables: str, number: int = 3) -> None:
@@ -148,10 +153,7 @@ def test_a_rule_that_is_none(sql: Sql, arguments: str) -> None:
 def test_clean_ups_and_orphans(start_server: Callable[..., ServerProcess]) -> None:
     server = start_server()
     with Connection(server.url) as connection:
-
-        def sql(text: str) -> list[dict[str, Any]]:
-            return connection.execute(text).read_all().to_pylist()
-
+        sql = on(connection)
         files(sql, "t")
         [merged] = sql("CALL swanlake_compact()")
         sources = sorted(merged["sources"])
@@ -214,10 +216,7 @@ def test_who_comes_second_is_told_so(
     )
     place = metabase if isinstance(metabase, str) else server.home / "catalogs"
     with Lake.open(place, tmp_path / "data") as lake, Connection(server.url) as connection:
-
-        def sql(text: str) -> list[dict[str, Any]]:
-            return connection.execute(text).read_all().to_pylist()
-
+        sql = on(connection)
         files(sql, "t")
         claims = lake.claims()
         assert claims.take(f"maintenance:{lake.catalog('swanlake').info.id}")
@@ -296,10 +295,7 @@ def test_a_server_maintains_its_lake_by_itself(
         **environment,
     )
     with Connection(server.url) as connection:
-
-        def sql(text: str) -> list[dict[str, Any]]:
-            return connection.execute(text).read_all().to_pylist()
-
+        sql = on(connection)
         files(sql, "t")
         place = server.home / "data" / "swanlake" / "main" / "t"
         wait_until(lambda: len(list(place.glob("*.parquet"))) == 1)
@@ -309,7 +305,7 @@ def test_a_server_maintains_its_lake_by_itself(
         assert done == [{"one": 1}]
         jobs = {
             row["job"]
-            for row in sql('CALL swanlake_maintenance_history(last := 1000)')
+            for row in sql("CALL swanlake_maintenance_history(last := 1000)")
             if row["outcome"] == "done"
         }
         assert {"compact", "expire", "cleanup"} <= jobs

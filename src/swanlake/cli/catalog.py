@@ -42,7 +42,13 @@ _CATALOGS = pa.schema(
 )
 _FINDINGS = pa.schema([("catalog_name", pa.string()), ("finding", pa.string())])
 _GARBAGE = pa.schema(
-    [("path", pa.string()), ("reason", pa.string()), ("catalog_name", pa.string())]
+    [
+        ("path", pa.string()),
+        ("reason", pa.string()),
+        ("catalog_name", pa.string()),
+        ("size", pa.int64()),
+        ("problem", pa.string()),
+    ]
 )
 
 
@@ -171,14 +177,28 @@ def collect(age: timedelta, dry_run: bool, output: str, **settings: Any) -> None
     with _lake(settings) as lake:
         garbage = lake.collect(age=age, dry_run=dry_run)
     rows = [
-        {"path": found.path, "reason": found.reason.value, "catalog_name": found.catalog}
+        {
+            "path": found.path,
+            "reason": found.reason.value,
+            "catalog_name": found.catalog,
+            "size": found.size,
+            "problem": found.problem,
+        }
         for found in garbage
     ]
+    stuck = sum(1 for found in garbage if found.problem is not None)
     if rows or output != "table":
         _show(rows, _GARBAGE, output)
     if output == "table":
-        count = f"{len(rows)} file{'' if len(rows) == 1 else 's'}"
+        count = _files(len(rows) - stuck)
         click.echo(f"{count} would be deleted." if dry_run else f"{count} deleted.")
+    if stuck:
+        click.echo(f"{_files(stuck)} could not be deleted; the next run tries again.", err=True)
+        raise SystemExit(EXIT_REFUSED)
+
+
+def _files(count: int) -> str:
+    return f"{count} file{'' if count == 1 else 's'}"
 
 
 # ---- looking -------------------------------------------------------------------------------------

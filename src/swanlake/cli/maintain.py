@@ -198,10 +198,17 @@ def _delete(
     with connected(**server) as connection, working("looking for files"):
         rows = call(connection, procedure, older_than=_text(older_than), dry_run=dry_run)
     show_rows(rows, output, nothing="There is nothing to delete.")
-    if output == "table" and rows.num_rows:
-        size = sum(size or 0 for size in rows["bytes"].to_pylist())
-        what = f"{_count(rows.num_rows, 'file')} with {size:,} bytes"
+    found = rows.select(["bytes", "problem"]).to_pylist()
+    problems = [row["problem"] for row in found if row["problem"] is not None]
+    if output == "table" and found:
+        size = sum(row["bytes"] for row in found if row["problem"] is None)
+        what = f"{_count(len(found) - len(problems), 'file')} with {size:,} bytes"
         click.echo(f"{what} would be deleted." if dry_run else f"{what} deleted.")
+    if problems:
+        raise SwanLakeError(
+            f"{_count(len(problems), 'file')} could not be deleted; the next run tries again: "
+            f"{problems[0]}"
+        )
 
 
 def _text(age: timedelta | None) -> str | None:

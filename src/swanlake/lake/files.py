@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
@@ -25,20 +26,45 @@ def is_url(path: str) -> bool:
     return "://" in path
 
 
-def files_under(directory: str) -> Iterator[tuple[str, datetime]]:
-    """Every file below a directory with the time it was last written; none if it is not there."""
+@dataclass(frozen=True)
+class Entry:
+    """A file, or a folder, and when it was last written."""
+
+    path: str
+    modified: datetime
+    size: int
+    is_folder: bool
+
+
+def entries_under(directory: str) -> Iterator[Entry]:
+    """All that is below a directory; nothing if it is not there."""
     with _reachable(directory):
         filesystem, prefix, inside = _open(directory.rstrip("/"))
         selector = fs.FileSelector(inside, recursive=True, allow_not_found=True)
         found = filesystem.get_file_info(selector)
     for info in found:
-        if info.is_file:
-            yield prefix + info.path, info.mtime or datetime.now(UTC)
+        is_folder = info.type == fs.FileType.Directory
+        if is_folder or info.is_file:
+            modified = info.mtime or datetime.now(UTC)
+            yield Entry(prefix + info.path, modified, info.size or 0, is_folder)
+
+
+def files_under(directory: str) -> Iterator[str]:
+    """Every file below a directory; none if it is not there."""
+    return (entry.path for entry in entries_under(directory) if not entry.is_folder)
 
 
 def missing(paths: Iterable[str]) -> list[str]:
     """Those of the files that are not there."""
-    found: list[str] = []
+    return [path for path, info in _infos(paths) if not info.is_file]
+
+
+def sizes(paths: Iterable[str]) -> dict[str, int]:
+    """The sizes of those of the files that are there."""
+    return {path: info.size or 0 for path, info in _infos(paths) if info.is_file}
+
+
+def _infos(paths: Iterable[str]) -> Iterator[tuple[str, Any]]:
     by_root: dict[str, list[str]] = {}
     for path in paths:
         by_root.setdefault(_root(path), []).append(path)
@@ -46,8 +72,7 @@ def missing(paths: Iterable[str]) -> list[str]:
         with _reachable(root):
             filesystem = _open(files[0])[0]
             answers = filesystem.get_file_info([_open(path)[2] for path in files])
-        found += [path for path, info in zip(files, answers, strict=True) if not info.is_file]
-    return found
+        yield from zip(files, answers, strict=True)
 
 
 def read(path: str) -> bytes:
@@ -79,11 +104,17 @@ def write(path: str, pieces: Iterable[bytes]) -> None:
 
 
 def delete(path: str) -> None:
-    """Deletes a file; one that is gone already is no error."""
+    """Deletes a file, or a folder with all that is in it if the path ends with a slash.
+
+    One that is gone already is no error.
+    """
     with _reachable(path):
-        filesystem, _, inside = _open(path)
+        filesystem, _, inside = _open(path.rstrip("/"))
         with suppress(FileNotFoundError):
-            filesystem.delete_file(inside)
+            if path.endswith("/"):
+                filesystem.delete_dir(inside)
+            else:
+                filesystem.delete_file(inside)
 
 
 def _root(path: str) -> str:

@@ -1,4 +1,4 @@
-"""The collector: deletes files that no catalog can see, and only those.
+"""Deletes files that no catalog can see, and only those.
 
 A file may be seen through a fork long after its own catalog has let go of it, so the question is
 always put to all catalogs. New files are never seen by anybody until they are committed; age is
@@ -7,25 +7,33 @@ what tells them from those that never will be.
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 
 from sqlalchemy import Connection, delete, select, union_all
 
-from swanlake.errors import Code, LakeError
+from swanlake.errors import CatalogUnreachable
 from swanlake.lake import files
+from swanlake.lake.files import Entry
 from swanlake.lake.intents import COMMIT_ENTRY
 from swanlake.lake.metabase import CatalogInfo, Metabase
-from swanlake.lake.reading import directories, property_of
+from swanlake.lake.reading import directories, property_of, whole_path
 from swanlake.lake.store import CatalogStore
 from swanlake.lake.tables import CatalogTables
 
 #: How long a file may wait for its commit before it counts as left behind.
 DEFAULT_AGE = timedelta(days=2)
 _LOCK_SECONDS = 60.0
+#: So many files are deleted before the lists are told; a run that is cut short repeats no more.
+_AT_ONCE = 1000
+_THREADS = 8
+#: Where a write puts its files until they are whole.
+_WORKING_FOLDER = re.compile(r"(?:.*/)?\.swanlake-[0-9a-f]{32}")
 
 
 class Reason(Enum):
@@ -37,43 +45,60 @@ class Reason(Enum):
     ORPHANED = "it was never committed"
 
 
-#: What clean-ups take, and what a search for orphans does.
-LET_GO = frozenset({Reason.SCHEDULED, Reason.DEFERRED, Reason.DROPPED})
-NEVER_KNOWN = frozenset({Reason.ORPHANED})
+#: What some catalog once knew; a clean-up deletes it. The rest nobody ever knew.
+UNNEEDED = frozenset({Reason.SCHEDULED, Reason.DEFERRED, Reason.DROPPED})
+ORPHANS = frozenset({Reason.ORPHANED})
 
 
 @dataclass(frozen=True)
 class Garbage:
-    """A file to be deleted, and why."""
+    """A file to be deleted, and why; or a folder that a write left behind, with all that is in it.
+
+    The path of a folder ends with a slash.
+    """
 
     path: str
     reason: Reason
     #: The catalog in whose data path, or on whose list, it was found.
     catalog: str
-    #: In bytes, where it is known.
+    #: In bytes; 0 if it is not there any more.
     size: int = 0
+    #: Why it could not be deleted, if it could not: it stays where it is, and on its list.
+    problem: str | None = None
 
 
-def collect(
-    metabase: Metabase,
-    *,
-    age: timedelta = DEFAULT_AGE,
-    dry_run: bool,
-    reasons: Collection[Reason] = frozenset(Reason),
-) -> list[Garbage]:
-    """Finds what can be deleted in all catalogs and, unless it is a dry run, deletes it."""
-    # Forks are made under the same lock: none can begin to see a file that is being judged.
+def find(metabase: Metabase, reasons: Iterable[Reason], age: timedelta) -> list[Garbage]:
+    """What can be deleted in all catalogs for one of the reasons: each file once, in a fixed order.
+
+    Forks are made under the same lock, so none begins to see a file while it is being judged. What
+    no catalog needs then, none will ever need again.
+    """
     with metabase.registry(write=True) as registry:
         living, gone = metabase.infos(registry), metabase.infos(registry, dropped=True)
-        found = _Catalogs(metabase, living, gone, datetime.now(UTC) - age).garbage()
-        found = [garbage for garbage in found if garbage.reason in reasons]
-        if not dry_run:
-            for garbage in found:
-                files.delete(garbage.path)
-            paths = [garbage.path for garbage in found]
-            for info in living:
-                _forget(metabase.store(info), paths, datetime.now(UTC) - max(age, DEFAULT_AGE))
-    return found
+        catalogs = _Catalogs(metabase, living, gone, datetime.now(UTC) - age)
+        found = catalogs.garbage(frozenset(reasons))
+    unknown = [garbage.path for garbage in found if garbage.size == 0]
+    sizes = files.sizes(path for path in unknown if not path.endswith("/"))
+    return [replace(each, size=sizes.get(each.path, each.size)) for each in found]
+
+
+def remove(found: Sequence[Garbage], forget: Callable[[list[str]], None]) -> list[Garbage]:
+    """Deletes files and has the lists forget them; those that could not be deleted say why."""
+    done: list[Garbage] = []
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="swanlake-delete") as pool:
+        for start in range(0, len(found), _AT_ONCE):
+            some = list(pool.map(_removed, found[start : start + _AT_ONCE]))
+            forget([garbage.path for garbage in some if garbage.problem is None])
+            done += some
+    return done
+
+
+def _removed(garbage: Garbage) -> Garbage:
+    try:
+        files.delete(garbage.path)
+    except CatalogUnreachable as failed:
+        return replace(garbage, problem=failed.message)
+    return garbage
 
 
 class _Catalogs:
@@ -89,50 +114,71 @@ class _Catalogs:
         self._before = before
         self._metabase = metabase
 
-    def garbage(self) -> list[Garbage]:
+    def garbage(self, reasons: frozenset[Reason]) -> list[Garbage]:
         """Each file once, with the first reason found."""
+        # Before the catalogs are asked what they need: what is committed meanwhile is needed.
+        orphans = list(self._orphans()) if Reason.ORPHANED in reasons else []
         needed: set[str] = set()
-        listed: list[Garbage] = []
+        listed: list[tuple[Garbage, datetime]] = []
         for info, store in self._living:
             # One catalog that cannot be asked is enough to delete nothing: it may need any file.
             what = f"metadata of the catalog {info.name}"
             with self._metabase.reachable(what), store.connect() as connection:
                 needed |= set(referenced(connection, store.tables))
-                listed += _listed(connection, store.tables, info.name, self._before)
-        found = {garbage.path: garbage for garbage in listed if garbage.path not in needed}
-        waiting = {garbage.path for garbage in self._all_listed()}
-        for garbage in (*self._left_behind(), *self._orphans()):
-            if garbage.path not in needed and garbage.path not in waiting:
+                listed += _listed(connection, store.tables, info.name)
+        old = [garbage for garbage, since in listed if since < self._before]
+        # What is on a list already, however young, has its time come by that list.
+        waiting = {garbage.path for garbage, _ in listed}
+        left_behind = self._left_behind() if Reason.DROPPED in reasons else ()
+        unlisted = [each for each in (*left_behind, *orphans) if each.path not in waiting]
+        found: dict[str, Garbage] = {}
+        for garbage in (*old, *unlisted):
+            if garbage.reason in reasons and garbage.path not in needed:
                 found.setdefault(garbage.path, garbage)
         return list(found.values())
-
-    def _all_listed(self) -> Iterator[Garbage]:
-        """What is on a list already, however young: its time will come by that list."""
-        for info, store in self._living:
-            with store.connect() as connection:
-                yield from _listed(connection, store.tables, info.name, None)
 
     def _left_behind(self) -> Iterator[Garbage]:
         taken = {info.data_path for info, _ in self._living}
         for info in self._gone:
             if info.data_path in taken:
                 continue
-            for path, _ in self._files_of(info):
-                yield Garbage(path, Reason.DROPPED, info.name)
+            for entry in self._entries_of(info):
+                if not entry.is_folder:
+                    yield Garbage(entry.path, Reason.DROPPED, info.name, entry.size)
 
     def _orphans(self) -> Iterator[Garbage]:
         for info, _ in self._living:
-            for path, modified in self._files_of(info):
-                if path.endswith(".parquet") and modified < self._before:
-                    yield Garbage(path, Reason.ORPHANED, info.name)
+            entries = self._entries_of(info)
+            folders = _working_folders(entries)
+            for folder, inside in folders.items():
+                # A write that goes on for long has old files in it, and new ones.
+                if all(entry.modified < self._before for entry in inside):
+                    size = sum(entry.size for entry in inside)
+                    yield Garbage(folder, Reason.ORPHANED, info.name, size)
+            working = {entry.path for inside in folders.values() for entry in inside}
+            for entry in entries:
+                is_file = entry.path.endswith(".parquet") and not entry.is_folder
+                if is_file and entry.path not in working and entry.modified < self._before:
+                    yield Garbage(entry.path, Reason.ORPHANED, info.name, entry.size)
 
-    def _files_of(self, info: CatalogInfo) -> Iterator[tuple[str, datetime]]:
+    def _entries_of(self, info: CatalogInfo) -> list[Entry]:
         """What is in a catalog's directory, if it has one to itself: one that was adopted may not.
 
         Files that others keep there would look like its own.
         """
-        if info.data_path == self._metabase.data_path(info.place):
-            yield from files.files_under(info.data_path)
+        if info.data_path != self._metabase.data_path(info.place):
+            return []
+        return sorted(files.entries_under(info.data_path), key=lambda entry: entry.path)
+
+
+def _working_folders(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
+    """The folders in which writes were, or are, with themselves and all that is in them."""
+    folders: dict[str, list[Entry]] = {}
+    for entry in entries:
+        place = _WORKING_FOLDER.match(entry.path)
+        if place and (entry.is_folder or place.end() < len(entry.path)):
+            folders.setdefault(f"{place.group()}/", []).append(entry)
+    return folders
 
 
 def referenced(connection: Connection, tables: CatalogTables) -> Iterator[str]:
@@ -146,38 +192,41 @@ def referenced(connection: Connection, tables: CatalogTables) -> Iterator[str]:
         )
     )
     for row in rows:
-        if row.path_is_relative and row.table_id not in prefixes:
-            raise LakeError(
-                f"The file {row.path} belongs to table {row.table_id}, which the catalog does not "
-                "know: its metadata is damaged.",
-                identifier="CATALOG_UNREADABLE",
-                code=Code.INTERNAL,
-            )
-        yield prefixes[row.table_id] + row.path if row.path_is_relative else row.path
+        yield whole_path(row, prefixes)
 
 
 def _listed(
-    connection: Connection, tables: CatalogTables, catalog: str, before: datetime | None
-) -> Iterator[Garbage]:
+    connection: Connection, tables: CatalogTables, catalog: str
+) -> Iterator[tuple[Garbage, datetime]]:
+    """What a catalog has let go of, and when."""
     data_path = property_of(connection, tables, "data_path") or ""
-    scheduled = tables.files_scheduled_for_deletion
-    for row in connection.execute(select(scheduled)):
-        if before is None or row.schedule_start < before:
-            path = data_path + row.path if row.path_is_relative else row.path
-            yield Garbage(path, Reason.SCHEDULED, catalog)
-    deferred = tables.swanlake_deferred_file
-    for row in connection.execute(select(deferred)):
-        if before is None or row.since < before:
-            yield Garbage(row.path, Reason.DEFERRED, catalog)
+    scheduled, deferred = tables.files_scheduled_for_deletion, tables.swanlake_deferred_file
+    for row in connection.execute(select(scheduled).order_by(scheduled.c.data_file_id)):
+        path = data_path + row.path if row.path_is_relative else row.path
+        yield Garbage(path, Reason.SCHEDULED, catalog), row.schedule_start
+    for row in connection.execute(select(deferred).order_by(deferred.c.path)):
+        yield Garbage(row.path, Reason.DEFERRED, catalog), row.since
 
 
-def _forget(store: CatalogStore, paths: Iterable[str], before: datetime) -> None:
-    """Takes files that are deleted off the lists of a catalog, and old commits off its ledger.
+# ---- afterwards ----------------------------------------------------------------------------------
 
-    A commit asks for its own id within seconds, or when someone repeats it by hand, so it is kept
-    for days whatever the age of the files; what it was for is another matter, and stays.
-    """
+
+def forget(metabase: Metabase, paths: Iterable[str]) -> None:
+    """Takes files that are deleted off the lists of all catalogs."""
     gone = set(paths)
+    if not gone:
+        return
+    with metabase.registry(write=True) as registry:
+        for info in metabase.infos(registry):
+            store = metabase.store(info)
+            with store.connect() as connection:
+                listed = _listed(connection, store.tables, info.name)
+                concerned = any(garbage.path in gone for garbage, _ in listed)
+            if concerned:
+                _take_off_lists(store, gone)
+
+
+def _take_off_lists(store: CatalogStore, gone: set[str]) -> None:
     tables = store.tables
     # Under the lock: SQLite refuses to write what was read before somebody else's commit.
     with store.locked(time.monotonic() + _LOCK_SECONDS) as transaction:
@@ -190,11 +239,28 @@ def _forget(store: CatalogStore, paths: Iterable[str], before: datetime) -> None
             if (data_path + row.path if row.path_is_relative else row.path) in gone
         ]
         listed = set(connection.execute(select(deferred.c.path)).scalars()) & gone
-        ledger = tables.swanlake_ledger
-        old = (ledger.c.committed_at < before) & ledger.c.entry.startswith(COMMIT_ENTRY)
-        connection.execute(delete(ledger).where(old))
         if ids:
             connection.execute(delete(scheduled).where(scheduled.c.data_file_id.in_(ids)))
         if listed:
             connection.execute(delete(deferred).where(deferred.c.path.in_(listed)))
         connection.commit()
+
+
+def forget_commits(metabase: Metabase, age: timedelta) -> None:
+    """Takes old commits off the ledgers of all catalogs.
+
+    A commit asks for its own id within seconds, or when someone repeats it by hand, so it is kept
+    for days whatever the age of the files; what it was for is another matter, and stays.
+    """
+    before = datetime.now(UTC) - max(age, DEFAULT_AGE)
+    with metabase.registry(write=True) as registry:
+        for info in metabase.infos(registry):
+            store = metabase.store(info)
+            ledger = store.tables.swanlake_ledger
+            old = (ledger.c.committed_at < before) & ledger.c.entry.startswith(COMMIT_ENTRY)
+            with store.connect() as connection:
+                if connection.execute(select(ledger.c.entry).where(old).limit(1)).first() is None:
+                    continue
+            with store.locked(time.monotonic() + _LOCK_SECONDS) as transaction:
+                transaction.connection.execute(delete(ledger).where(old))
+                transaction.connection.commit()

@@ -33,7 +33,7 @@ _COMMIT_ATTEMPTS = 3
 _NEVER_TWICE = {"create", "fork", "drop", "adopt", "expire"}
 #: What looks through whole catalogs, or at every file of a lake, is not hung for a long time.
 _LONG_SECONDS = 3600.0
-_LONG = {"expire"}
+_LONG = {"expire", "garbage"}
 
 
 class RemoteLake:

@@ -19,12 +19,12 @@ import duckdb
 
 from swanlake.config import Settings
 from swanlake.errors import InvalidRequest
-from swanlake.lake import datafile
+from swanlake.lake import datafile, gc
 from swanlake.lake.claims import Claims, FileClaims, PostgresClaims
 from swanlake.lake.commit import NOTHING_WRITTEN, Committed, Retries
 from swanlake.lake.expiry import ExpireReport
-from swanlake.lake.gc import DEFAULT_AGE, Garbage
-from swanlake.lake.history import Entry
+from swanlake.lake.gc import DEFAULT_AGE, ORPHANS, UNNEEDED, Garbage, Reason
+from swanlake.lake.history import MaintenanceEntry
 from swanlake.lake.keeper import RemoteLake
 from swanlake.lake.layout import Column, PartitionKey, SortKey, Table, folded
 from swanlake.lake.live_files import InlinedRow, TableFiles
@@ -135,27 +135,42 @@ class Lake:
         """The catalog of that name, made if it is not there."""
         return self._open(self._keeper.ensure(name))
 
+    def cleanup(self, *, age: timedelta = DEFAULT_AGE, dry_run: bool = False) -> list[Garbage]:
+        """Deletes the files that no snapshot of any catalog needs any more, or lists them."""
+        found = self._clean(UNNEEDED, age, dry_run)
+        if not dry_run:
+            self._keeper.forget_commits(age)
+        return found
+
+    def orphans(self, *, age: timedelta = DEFAULT_AGE, dry_run: bool = False) -> list[Garbage]:
+        """Deletes files under the data paths that no catalog ever knew, or lists them.
+
+        Files wait there for their commit: an age below that of the longest write loses its rows.
+        """
+        return self._clean(ORPHANS, age, dry_run)
+
     def collect(self, *, age: timedelta = DEFAULT_AGE, dry_run: bool = False) -> list[Garbage]:
-        """Deletes the files that no catalog needs, or lists them."""
-        return self._keeper.collect(age, dry_run)
+        """Cleans up and deletes orphans in one go, or lists what would go."""
+        found = self._clean(UNNEEDED | ORPHANS, age, dry_run)
+        if not dry_run:
+            self._keeper.forget_commits(age)
+        return found
 
-    def cleanup(self, age: timedelta = DEFAULT_AGE, dry_run: bool = False) -> list[Garbage]:
-        """Deletes the files that catalogs have let go of and no other one needs, or lists them."""
-        return self._keeper.cleanup(age, dry_run)
+    def _clean(self, reasons: frozenset[Reason], age: timedelta, dry_run: bool) -> list[Garbage]:
+        found = self._keeper.garbage(reasons, age)
+        # Not by the keeper: nobody else needs it for as long as the deleting takes.
+        return found if dry_run else gc.remove(found, self._keeper.forget)
 
-    def orphans(self, age: timedelta = DEFAULT_AGE, dry_run: bool = False) -> list[Garbage]:
-        """Deletes the files that no catalog has ever known, or lists them."""
-        return self._keeper.orphans(age, dry_run)
-
-    def record(self, entry: Entry) -> None:
-        """Keeps a run of maintenance in the history, in the place of what was known of it."""
+    def record(self, entry: MaintenanceEntry) -> None:
+        """Writes an entry of the history of maintenance: when a job begins, and when it ends."""
         self._keeper.record(entry)
 
     def history(
         self, catalog: str | None = None, job: str | None = None, limit: int = 100
-    ) -> list[Entry]:
-        """The runs of maintenance, newest first."""
-        return self._keeper.history(catalog, job, limit)
+    ) -> list[MaintenanceEntry]:
+        """What maintenance was done, newest first; without an end if it goes on, or was cut off."""
+        name = None if catalog is None else catalog.lower()
+        return self._keeper.history(name, job, limit)
 
     def claims(self) -> Claims:
         """Names that only one process at a time can hold; the caller closes it."""

@@ -34,8 +34,8 @@ from swanlake.lake.store import CatalogStore
 
 if TYPE_CHECKING:
     from swanlake.lake.expiry import ExpireReport
-    from swanlake.lake.gc import Garbage
-    from swanlake.lake.history import Entry
+    from swanlake.lake.gc import Garbage, Reason
+    from swanlake.lake.history import MaintenanceEntry
     from swanlake.lake.live_files import InlinedRow, TableFiles
     from swanlake.lake.survey import CatalogSurvey
 
@@ -137,40 +137,40 @@ class LocalLake:
         except AlreadyExists:
             return self.find(name) or self._unregistered(name)
 
-    def collect(self, age: timedelta, dry_run: bool) -> list[Garbage]:
-        """Deletes the files that no catalog needs, or lists them."""
+    def garbage(self, reasons: frozenset[Reason], age: timedelta) -> list[Garbage]:
+        """The files that can be deleted for one of the reasons, in a fixed order."""
         from swanlake.lake import gc
 
         with self._metabase.reachable():
-            return gc.collect(self._metabase, age=age, dry_run=dry_run)
+            return gc.find(self._metabase, reasons, age)
 
-    def cleanup(self, age: timedelta, dry_run: bool) -> list[Garbage]:
-        """Deletes the files that catalogs have let go of and no other one needs, or lists them."""
+    def forget(self, paths: list[str]) -> None:
+        """Takes files that are deleted off the lists of all catalogs."""
         from swanlake.lake import gc
 
         with self._metabase.reachable():
-            return gc.collect(self._metabase, age=age, dry_run=dry_run, reasons=gc.LET_GO)
+            gc.forget(self._metabase, paths)
 
-    def orphans(self, age: timedelta, dry_run: bool) -> list[Garbage]:
-        """Deletes the files that no catalog has ever known, or lists them."""
+    def forget_commits(self, age: timedelta) -> None:
+        """Takes old commits off the ledgers of all catalogs."""
         from swanlake.lake import gc
 
         with self._metabase.reachable():
-            return gc.collect(self._metabase, age=age, dry_run=dry_run, reasons=gc.NEVER_KNOWN)
+            gc.forget_commits(self._metabase, age)
 
-    def record(self, entry: Entry) -> None:
-        """Keeps a run of maintenance, or how it ended."""
+    def record(self, entry: MaintenanceEntry) -> None:
+        """Writes an entry of the history of maintenance, over what was there of it."""
         from swanlake.lake import history
 
         with self._metabase.reachable(), self._metabase.registry() as registry:
-            history.record(registry, self._metabase.history, entry)
+            history.record(registry, self._metabase.maintenance, entry)
 
-    def history(self, catalog: str | None, job: str | None, limit: int) -> list[Entry]:
-        """The newest runs of maintenance."""
+    def history(self, catalog: str | None, job: str | None, limit: int) -> list[MaintenanceEntry]:
+        """The newest entries of the history of maintenance, newest first."""
         from swanlake.lake import history
 
         with self._metabase.reachable(), self._metabase.registry() as registry:
-            return history.history(registry, self._metabase.history, catalog, job, limit)
+            return history.entries(registry, self._metabase.maintenance, catalog, job, limit)
 
     # ---- one catalog ---------------------------------------------------------------------------
 

@@ -19,11 +19,11 @@ from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Connection, Row, insert, select, update
-from sqlalchemy import Table as SqlTable
 
 from swanlake.errors import AlreadyExists, CatalogUnreachable, InvalidRequest, NotFound
 from swanlake.lake.ids import uuid7
 from swanlake.lake.store import CatalogStore, one_line
+from swanlake.lake.tables import maintenance_table, registry_table
 
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,47}")
 #: Names that mean something else in a session.
@@ -70,9 +70,10 @@ class Metabase(ABC):
     #: Every error its drivers raise.
     errors: tuple[type[Exception], ...] = ()
 
-    def __init__(self, registry: SqlTable, history: SqlTable, data_location: str) -> None:
-        self._registry = registry
-        self.history = history
+    def __init__(self, schema: str | None, data_location: str) -> None:
+        self._registry = registry_table(schema)
+        #: What was done to the catalogs; lakes that are older than this table get it when opened.
+        self.maintenance = maintenance_table(schema)
         self._data_location = data_location.rstrip("/")
 
     # ---- what a database must offer ------------------------------------------------------------

@@ -35,7 +35,7 @@ from swanlake.lake import bootstrap, forks
 from swanlake.lake.metabase import CatalogInfo, Metabase
 from swanlake.lake.reading import newest_snapshot
 from swanlake.lake.store import CatalogStore, Question, Trouble, Write
-from swanlake.lake.tables import history_table, registry_table, tables_in
+from swanlake.lake.tables import tables_in
 from swanlake.sql.quoting import identifier
 from swanlake.sql.quoting import literal as sql_literal
 
@@ -285,9 +285,7 @@ class PostgresMetabase(Metabase):
     errors = PostgresStore.errors
 
     def __init__(self, url: str, data_location: str) -> None:
-        super().__init__(
-            registry_table(_REGISTRY_SCHEMA), history_table(_REGISTRY_SCHEMA), data_location
-        )
+        super().__init__(_REGISTRY_SCHEMA, data_location)
         self._url = url
         self._engine = postgres_engine(url)
         self._prepared = False
@@ -306,12 +304,14 @@ class PostgresMetabase(Metabase):
         """Makes the registry's schema, once; two servers may start at the same time."""
         if self._prepared:
             return
-        if not inspect(connection).has_table(self.history.name, schema=_REGISTRY_SCHEMA):
+        ours = (self._registry, self.maintenance)
+        present = inspect(connection).get_table_names(schema=_REGISTRY_SCHEMA)
+        if not {table.name for table in ours} <= set(present):
             connection.execute(_PATIENTLY)
             connection.execute(lock_schema(_REGISTRY_SCHEMA))
             connection.execute(CreateSchema(_REGISTRY_SCHEMA, if_not_exists=True))
-            self._registry.create(connection, checkfirst=True)
-            self.history.create(connection, checkfirst=True)
+            for table in ours:
+                table.create(connection, checkfirst=True)
             connection.commit()
         self._prepared = True
 

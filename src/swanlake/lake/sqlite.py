@@ -30,7 +30,7 @@ from swanlake.lake.disk import sync
 from swanlake.lake.metabase import CatalogInfo, Metabase
 from swanlake.lake.reading import newest_snapshot
 from swanlake.lake.store import CatalogStore, LockedTransaction, Question, Trouble
-from swanlake.lake.tables import history_table, registry_table, tables_in
+from swanlake.lake.tables import tables_in
 from swanlake.lake.turns import FileTurns, TurnTimeout
 
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
@@ -156,7 +156,7 @@ class SqliteMetabase(Metabase):
     errors = (*SqliteStore.errors, sqlite3.Error, OSError)
 
     def __init__(self, directory: Path, data_location: str) -> None:
-        super().__init__(registry_table(None), history_table(None), data_location)
+        super().__init__(None, data_location)
         self._directory = directory
         self._open: dict[str, tuple[Engine, FileTurns]] = {}
         self._lock = threading.Lock()
@@ -180,8 +180,8 @@ class SqliteMetabase(Metabase):
                 engine = sqlite_engine(self._directory / "registry.sqlite", create=True)
                 with engine.connect().execution_options(swanlake_begin="IMMEDIATE") as connection:
                     with connection.begin():
-                        self._registry.create(connection, checkfirst=True)
-                        self.history.create(connection, checkfirst=True)
+                        for table in (self._registry, self.maintenance):
+                            table.create(connection, checkfirst=True)
                 self._registry_engine = engine
             return self._registry_engine
 

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import (
+    JSON,
     BigInteger,
     Boolean,
     Column,
@@ -63,6 +64,7 @@ _TYPES: dict[str, TypeEngine[Any]] = {
     "bool": Boolean().with_variant(_SqliteBoolean(), "sqlite"),
     "uuid": UUID(as_uuid=False).with_variant(String(), "sqlite"),
     "time": DateTime(timezone=True).with_variant(_SqliteTimestamp(), "sqlite"),
+    "json": JSON(none_as_null=True),
 }
 
 #: One line a table: its columns with their types, ``*`` for the primary key, ``!`` for NOT NULL.
@@ -193,13 +195,14 @@ def registry_table(schema: str | None) -> Table:
     return table
 
 
-def history_table(schema: str | None) -> Table:
-    """What was done to maintain the lake."""
+def maintenance_table(schema: str | None) -> Table:
+    """What maintenance was done in the catalogs, beside the list of them."""
     _, table = _define(
-        "swanlake_maintenance: id uuid*, catalog text, job text!, table_name text, "
-        "started_at time!, finished_at time, outcome text!, server text!, report text!",
+        "swanlake_maintenance: id uuid*, catalog text!, job text!, table_name text, "
+        "started_at time!, finished_at time, outcome text, server text!, report json",
         MetaData(schema=schema),
     )
+    Index("swanlake_maintenance_newest", table.c.catalog, table.c.started_at)
     return table
 
 

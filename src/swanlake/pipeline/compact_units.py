@@ -1,38 +1,51 @@
 """What compaction does to files. It runs anywhere: all that a unit needs is in it.
 
-Rows keep their ids and the snapshots they came with. Of a file with deleted rows two become one
-each: the rows that are there now, and those that only older snapshots see. The latter end with the
-last of their deletes, so nobody who reads the table as it is opens them.
+Rows keep their ids and the snapshots they came with. A file with deleted rows becomes two: one of
+the rows that are there now, and one of those that only older snapshots see. The latter ends with
+the last of their deletes, so nobody who reads the table as it is opens it.
+
+One thing is as after a merge by the stock extension: while a file with rows of several snapshots
+has a delete file of one snapshot, the extension's change feed dates those deletes by when the rows
+came. It is right again once there are deletes of a second snapshot, or the file was rewritten.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import groupby
-from typing import Any
 from urllib.parse import quote
 from uuid import uuid4
 
 import duckdb
-import pyarrow as pa
 
 from swanlake.errors import SwanLakeError, Unsupported
 from swanlake.lake import datafile
-from swanlake.lake.datafile import INTERNAL_FIELD_IDS, ROW_ID, SNAPSHOT_ID
-from swanlake.lake.evolution import Field, field_of, find, named_as, read_fields, value
-from swanlake.lake.layout import Column, DataFile, DeleteFile, Table, folded
+from swanlake.lake.datafile import ROW_ID, SNAPSHOT_ID
+from swanlake.lake.evolution import field_of, named_as, value
+from swanlake.lake.layout import Column, DataFile, DeleteFile, Table
 from swanlake.lake.live_files import InlinedRow, InlinedTable, LiveFile
 from swanlake.lake.operations import PlacedDeletes, PlacedFile
 from swanlake.lake.partitioning import Partition, partitions
 from swanlake.lake.types import duckdb_type
-from swanlake.sql.quoting import identifier, literal
+from swanlake.pipeline.compact_rows import (
+    DEAD,
+    PLACE,
+    SOURCE,
+    added_columns,
+    as_arrow,
+    contiguous_from,
+    deleted_rows,
+    everything,
+    partitions_in,
+    scans_of,
+)
+from swanlake.sql.quoting import identifier
 
-#: Since which snapshot a row is no longer there, and where it came from: not written to files.
-_DEAD, _SOURCE, _PLACE = "_swanlake_dead", "_swanlake_source", "_swanlake_place"
-#: Names that DuckDB gives to what it knows of a file; a column of the same name would hide it.
-_RESERVED = ("file_row_number", "file_index")
+#: Which of the deleted versions of a row it is, from 1 on. One that was changed more often shares
+#: a file with its later versions: small files without end would be worse than a change feed that
+#: dates some of these deletes wrong, as it does after the stock extension's own flush.
+_VERSION, _MOST_VERSIONS = "_swanlake_version", 16
 #: How DuckDB says that a file cannot hold a value, such as an interval that goes back.
 _NOT_IN_PARQUET = "Parquet files do not support"
 _DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
@@ -98,16 +111,9 @@ class RewriteUnit:
             first.partition_id,
             first.partition_values,
         )
-        with _deleted_rows(connection, self.files) as deleted:
-            scans = _scans(connection, self.files, writer.layout, self.table, deleted)
-            counts = dict(
-                connection.execute(
-                    f"SELECT dead, count(*) FROM {deleted} WHERE dead >= ? "
-                    "GROUP BY dead ORDER BY dead",
-                    [self.oldest_snapshot],
-                ).fetchall()
-            )
-            yield from writer.split(_all(scans), counts)
+        with deleted_rows(connection, self.files) as deleted:
+            scans = scans_of(connection, self.files, writer.layout, self.table, deleted)
+            yield from writer.split(everything(scans), self.oldest_snapshot)
 
 
 @dataclass(frozen=True)
@@ -132,23 +138,16 @@ class FoldUnit:
         layout = _layout(self.table, given.columns)
         keys = partitions(replace(layout, partition_keys=given.partition_keys))
         view = f"swanlake_inlined_{uuid4().hex}"
-        connection.register(view, _as_arrow(given.columns, self.rows))
+        connection.register(view, as_arrow(given.columns, self.rows))
         try:
             rows = f"SELECT * FROM ({self._query(view, layout)})"
-            for where, values in _partitions(connection, rows, keys):
+            for where, values in partitions_in(connection, rows, keys):
                 chosen = f"{rows} WHERE {where}"
-                counts = dict(
-                    connection.execute(
-                        f"SELECT {_DEAD}, count(*) FROM ({chosen}) WHERE {_DEAD} >= ? "
-                        "GROUP BY ALL ORDER BY ALL",
-                        [self.oldest_snapshot],
-                    ).fetchall()
-                )
                 folder = _partition_folder(keys, values)
                 partition_id = given.partition_id if keys else None
                 yield from _Writer(
                     connection, layout, self.table, folder, partition_id, values
-                ).split(chosen, counts)
+                ).split(chosen, self.oldest_snapshot)
         finally:
             connection.unregister(view)
 
@@ -162,10 +161,11 @@ class FoldUnit:
             columns.append(
                 f"{value(field_of(given), column, inlined)} AS {identifier(column.name)}"
             )
+        columns += added_columns(self.table, layout)
         return (
-            f"SELECT {', '.join((*columns, *_added(self.table, layout)))}, row_id AS {ROW_ID}, "
-            f"begin_snapshot AS {SNAPSHOT_ID}, end_snapshot AS {_DEAD}, 0 AS {_SOURCE}, "
-            f"place AS {_PLACE} FROM {view}"
+            f"SELECT {', '.join(columns)}, row_id AS {ROW_ID}, "
+            f"begin_snapshot AS {SNAPSHOT_ID}, end_snapshot AS {DEAD}, 0 AS {SOURCE}, "
+            f"place AS {PLACE} FROM {view}"
         )
 
 
@@ -193,15 +193,15 @@ def _merged(
 ) -> Iterator[PlacedFile]:
     first = files[0]
     layout = _layout(table, first.columns)
-    scans = _scans(connection, files, layout, table, None)
+    scans = scans_of(connection, files, layout, table, None)
     spans = len({file.begin_snapshot for file in files}) > 1 or any(
         file.partial_max is not None for file in files
     )
-    start = _contiguous_from(connection, scans, table)
+    start = contiguous_from(connection, scans, table)
     internal = [*([ROW_ID] if start is None else []), *([SNAPSHOT_ID] if spans else [])]
     written = datafile.write_plain_file(
         connection,
-        f"SELECT {_names(layout, internal)} FROM ({_all(scans)}){_order(table)}",
+        f"SELECT {_names(layout, internal)} FROM ({everything(scans)}){_order(table)}",
         layout,
         internal=internal,
         folder=_folder(table, first),
@@ -231,22 +231,35 @@ class _Writer:
     partition_id: int | None
     partition_values: tuple[str | None, ...]
 
-    def split(self, rows: str, deleted: Mapping[int, int]) -> Iterator[PlacedFile]:
-        """A file of the rows that are there, and one of those that are deleted.
+    def split(self, rows: str, oldest_snapshot: int) -> Iterator[PlacedFile]:
+        """A file of the rows that are there, and others of those that are deleted.
 
-        ``deleted`` says how many were deleted in each snapshot, of those that are still of use.
+        A row that was changed has its id in each of its versions. The stock extension's change feed
+        looks up by row id when a row of a file was deleted, so they go to files of their own.
         """
-        present = self._write(f"({rows}) WHERE {_DEAD} IS NULL{_order(self.table)}")
+        present = self._write(f"({rows}) WHERE {DEAD} IS NULL{_order(self.table)}")
         if present is not None:
             yield self._placed(present)
-        if not deleted:
-            return
-        past = self._write(
-            f"({rows}) WHERE {_DEAD} >= {min(deleted)} ORDER BY {_DEAD}, {_SOURCE}, {_PLACE}"
+        past = (
+            f"(SELECT *, least({_MOST_VERSIONS}, row_number() OVER "
+            f"(PARTITION BY {ROW_ID} ORDER BY {DEAD})) AS {_VERSION} "
+            f"FROM ({rows}) WHERE {DEAD} >= {oldest_snapshot})"
         )
-        if past is None or past.file.record_count != sum(deleted.values()):
-            raise RuntimeError("Deleted rows of a file are not where its delete files say.")
-        yield self._past(past, deleted)
+        for version, deleted in self._count_deleted(past).items():
+            written = self._write(
+                f"{past} WHERE {_VERSION} = {version} ORDER BY {DEAD}, {SOURCE}, {PLACE}"
+            )
+            assert written is not None
+            yield self._past(written, deleted)
+
+    def _count_deleted(self, past: str) -> dict[int, dict[int, int]]:
+        """How many rows were deleted in each snapshot, by version of the row."""
+        counts: dict[int, dict[int, int]] = {}
+        for version, dead, count in self.connection.execute(
+            f"SELECT {_VERSION}, {DEAD}, count(*) FROM {past} GROUP BY ALL ORDER BY ALL"
+        ).fetchall():
+            counts.setdefault(version, {})[dead] = count
+        return counts
 
     def _write(self, rows: str) -> datafile.PlainFile | None:
         internal = [ROW_ID, SNAPSHOT_ID]
@@ -296,182 +309,6 @@ class _Writer:
         return replace(placed, end_snapshot=end, deletes=deletes)
 
 
-# ---- reading files -----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Scan:
-    """Files with the same columns in the same places, and what reads them."""
-
-    files: tuple[LiveFile, ...]
-    has_row_ids: bool
-    query: str
-
-
-def _scans(
-    connection: duckdb.DuckDBPyConnection,
-    files: Sequence[LiveFile],
-    layout: Table,
-    table: Table,
-    deleted: str | None,
-) -> list[_Scan]:
-    """Everything in the files, in their order."""
-    fields = read_fields(connection, [file.path for file in files])
-    scans: list[_Scan] = []
-    before = 0
-    for found, group in groupby(files, key=lambda file: fields[file.path]):
-        some = tuple(group)
-        scans.append(_scan(some, found, before, layout, table, deleted))
-        before += len(some)
-    return scans
-
-
-def _scan(
-    files: tuple[LiveFile, ...],
-    fields: tuple[Field, ...],
-    before: int,
-    layout: Table,
-    table: Table,
-    deleted: str | None,
-) -> _Scan:
-    _check_readable(files[0], fields)
-    place = "CAST(file_index AS BIGINT)"
-    columns = []
-    for column in layout.columns:
-        field = find(fields, column.id)
-        source = f"f.{identifier(field.name)}" if field else ""
-        columns.append(f"{value(field, column, source)} AS {identifier(column.name)}")
-    row_id = find(fields, INTERNAL_FIELD_IDS[ROW_ID])
-    if row_id is None:
-        if any(file.row_id_start is None for file in files):
-            raise Unsupported(f"the rows of {files[0].path} have no ids")
-        starts = [file.row_id_start for file in files]
-        row_ids = f"(CAST({starts} AS BIGINT[]))[{place} + 1] + file_row_number"
-    else:
-        row_ids = f"f.{identifier(row_id.name)}"
-    snapshot_id = find(fields, INTERNAL_FIELD_IDS[SNAPSHOT_ID])
-    if snapshot_id is None:
-        begins = [file.begin_snapshot for file in files]
-        snapshots = f"(CAST({begins} AS BIGINT[]))[{place} + 1]"
-    else:
-        snapshots = f"f.{identifier(snapshot_id.name)}"
-    paths = ", ".join(literal(file.path) for file in files)
-    query = (
-        f"SELECT {', '.join((*columns, *_added(table, layout)))}, {row_ids} AS {ROW_ID}, "
-        f"{snapshots} AS {SNAPSHOT_ID}, {'d.dead' if deleted else 'NULL'} AS {_DEAD}, "
-        f"{place} + {before} AS {_SOURCE}, file_row_number AS {_PLACE} "
-        f"FROM read_parquet([{paths}], hive_partitioning => false) AS f"
-    )
-    if deleted:
-        query += (
-            f" LEFT JOIN {deleted} AS d ON d.source = {place} + {before} "
-            "AND d.pos = file_row_number"
-        )
-    return _Scan(files, row_id is not None, query)
-
-
-def _check_readable(file: LiveFile, fields: Sequence[Field]) -> None:
-    if not fields or any(field.id is None for field in fields):
-        raise Unsupported(f"the columns of {file.path} have no ids")
-    for field in fields:
-        if folded(field.name) in _RESERVED:
-            raise Unsupported(f"{file.path} has a column {field.name!r}, which hides DuckDB's own")
-
-
-@contextmanager
-def _deleted_rows(
-    connection: duckdb.DuckDBPyConnection, files: Sequence[LiveFile]
-) -> Iterator[str]:
-    """A table of all deleted rows: the number of the file, the place in it, and since when."""
-    selects = []
-    for number, file in enumerate(files):
-        for deletes in file.deletes:
-            fields = read_fields(connection, [deletes.path])[deletes.path]
-            embedded = any(field.name == SNAPSHOT_ID for field in fields)
-            since = SNAPSHOT_ID if embedded else deletes.begin_snapshot
-            selects.append(
-                f"SELECT {number} AS source, pos, {since} AS dead "
-                f"FROM read_parquet({literal(deletes.path)}, hive_partitioning => false)"
-            )
-        if file.inlined_deletes:
-            values = ", ".join(f"({place}, {since})" for place, since in file.inlined_deletes)
-            selects.append(
-                f"SELECT {number} AS source, pos, dead FROM (VALUES {values}) v(pos, dead)"
-            )
-    name = f"temp.swanlake_deleted_{uuid4().hex}"
-    connection.execute(
-        f"CREATE TEMP TABLE {name.removeprefix('temp.')} AS "
-        "SELECT CAST(source AS BIGINT) AS source, CAST(pos AS BIGINT) AS pos, "
-        "CAST(min(dead) AS BIGINT) AS dead "
-        f"FROM ({' UNION ALL '.join(selects)}) GROUP BY ALL"
-    )
-    try:
-        yield name
-    finally:
-        connection.execute(f"DROP TABLE {name}")
-
-
-def _contiguous_from(
-    connection: duckdb.DuckDBPyConnection, scans: Sequence[_Scan], table: Table
-) -> int | None:
-    """The first row id if the others follow one by one in the order of the scan."""
-    if len(scans) > 1 or scans[0].has_row_ids or table.sort_keys:
-        return None
-    (kept,) = connection.execute("SELECT current_setting('preserve_insertion_order')").fetchall()[0]
-    files = scans[0].files
-    start = expected = files[0].row_id_start
-    for file in files:
-        if file.row_id_start != expected or expected is None:
-            return None
-        expected += file.record_count
-    return start if kept else None
-
-
-# ---- inlined rows ------------------------------------------------------------------------------
-
-
-def _as_arrow(columns: Sequence[Column], rows: Sequence[InlinedRow]) -> Any:
-    """Inlined rows as DuckDB can read them: texts to cast, or bytes."""
-    numbers = {
-        name: pa.array([row[place] for row in rows], pa.int64())
-        for place, name in enumerate(("row_id", "begin_snapshot", "end_snapshot"))
-    }
-    values = {}
-    for place, column in enumerate(columns):
-        given = [row[place + len(numbers)] for row in rows]
-        if column.type == "blob":
-            values[f"c{place}"] = pa.array(given, pa.binary())
-        else:
-            values[f"c{place}"] = pa.array([_text(one) for one in given], pa.string())
-    return pa.table(numbers | values | {"place": pa.array(range(len(rows)), pa.int64())})
-
-
-def _text(given: str | bytes | None) -> str | None:
-    return given.decode() if isinstance(given, bytes) else given
-
-
-def _partitions(
-    connection: duckdb.DuckDBPyConnection, rows: str, keys: Sequence[Partition]
-) -> list[tuple[str, tuple[str | None, ...]]]:
-    """For each partition that has rows: a condition that is true of them, and its values."""
-    if not keys:
-        return [("true", ())]
-    texts = [f"CAST({key.expression or identifier(key.column)} AS VARCHAR)" for key in keys]
-    found = connection.execute(
-        f"SELECT DISTINCT {', '.join(texts)} FROM ({rows}) ORDER BY ALL"
-    ).fetchall()
-    return [
-        (
-            " AND ".join(
-                f"{text} IS NULL" if one is None else f"{text} = {literal(one)}"
-                for text, one in zip(texts, values, strict=True)
-            ),
-            tuple(values),
-        )
-        for values in found
-    ]
-
-
 def _partition_folder(keys: Sequence[Partition], values: Sequence[str | None]) -> str:
     return "".join(
         f"{quote(key.folder, safe='')}="
@@ -480,26 +317,9 @@ def _partition_folder(keys: Sequence[Partition], values: Sequence[str | None]) -
     )
 
 
-# ---- both --------------------------------------------------------------------------------------
-
-
 def _layout(table: Table, columns: Sequence[Column]) -> Table:
     """The table with the columns that go into a file; constraints were for when they came."""
     return replace(table, columns=named_as(table.columns, columns))
-
-
-def _added(table: Table, layout: Table) -> list[str]:
-    """Columns that the table got later. They are not written, but its order may be by them."""
-    if not table.sort_keys:
-        return []
-    known = {column.id for column in layout.columns}
-    taken = {folded(column.name) for column in layout.columns}
-    return [
-        # All rows have the same value, and where all are alike it does not matter which.
-        f"CAST(NULL AS {duckdb_type(column)}) AS {identifier(column.name)}"
-        for column in table.columns
-        if column.id not in known and folded(column.name) not in taken
-    ]
 
 
 def _names(layout: Table, internal: Sequence[str]) -> str:
@@ -513,11 +333,7 @@ def _order(table: Table) -> str:
         f"NULLS {'FIRST' if key.nulls_first else 'LAST'}"
         for key in table.sort_keys
     ]
-    return f" ORDER BY {', '.join((*keys, _SOURCE, _PLACE))}" if keys else ""
-
-
-def _all(scans: Sequence[_Scan]) -> str:
-    return " UNION ALL ".join(scan.query for scan in scans)
+    return f" ORDER BY {', '.join((*keys, SOURCE, PLACE))}" if keys else ""
 
 
 def _folder(table: Table, file: LiveFile) -> str:

@@ -12,7 +12,7 @@ import os
 import pickle
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -117,11 +117,17 @@ class Driver:
         if session is None:
             raise PipelineUnavailable("Spark is not started.")
         tag = f"swanlake-{uuid4().hex}"
-        late = threading.Timer(timeout, session.interruptTag, (tag,))
+        stop: Callable[[str], object]
+        if self._options.remote:
+            add, remove, stop = session.addTag, session.removeTag, session.interruptTag
+        else:
+            # A session's own tags do not reach the thread in which it collects Arrow.
+            context = session.sparkContext
+            add, remove, stop = context.addJobTag, context.removeJobTag, context.cancelJobsWithTag
+            context.setJobDescription(title)
+        late = threading.Timer(timeout, stop, (tag,))
         late.daemon = True
-        session.addTag(tag)
-        if not self._options.remote:
-            session.sparkContext.setJobDescription(title)
+        add(tag)
         late.start()
         try:
             yield session
@@ -136,7 +142,7 @@ class Driver:
             raise PipelineFailed(f"Spark failed to {title}: {reason}") from failed
         finally:
             late.cancel()
-            session.removeTag(tag)
+            remove(tag)
 
     def _leave_if_lost(self, session: SparkSession) -> None:
         """Ends the process if the session answers no more; the server starts another."""

@@ -22,6 +22,7 @@ import duckdb
 
 from swanlake.config import Settings
 from swanlake.errors import (
+    CommitConflict,
     InvalidRequest,
     MaintenanceRunning,
     NotFound,
@@ -32,19 +33,20 @@ from swanlake.errors import (
 from swanlake.lake.expiry import ExpireReport, check_rule
 from swanlake.lake.gate import CommitGate
 from swanlake.lake.gc import Garbage
-from swanlake.lake.history import Entry
-from swanlake.lake.ids import uuid7
+from swanlake.lake.history import MaintenanceEntry, Outcome
 from swanlake.lake.lake import Catalog, Lake
 from swanlake.lake.survey import CatalogSurvey, TableSurvey
 from swanlake.pipeline.compact import CompactReport, Progress, compact
 from swanlake.pipeline.compact_plan import CompactOptions
 from swanlake.pipeline.runner import Runner
-from swanlake.pipeline.triggers import Job, Outcome, PastRun, Rules, Subject, parse_window
+from swanlake.pipeline.triggers import Job, PastRun, Rules, Subject, parse_window
 
 log = logging.getLogger("swanlake.maintenance")
 
 #: Writes may take this long from the first byte of a file to its commit, whatever one asks for.
 LEAST_ORPHAN_AGE = timedelta(hours=1)
+#: Stands in the history for all catalogs together; none can be called so.
+WHOLE_LAKE = "*"
 _POLL_SECONDS = 0.1
 #: How far back one looks for earlier runs.
 _LOOKED_AT = 1000
@@ -161,16 +163,19 @@ class Maintenance:
 
     def history(
         self, catalog: str | None = None, job: str | None = None, limit: int = 100
-    ) -> list[Entry]:
+    ) -> list[MaintenanceEntry]:
         """The runs of all servers, newest first."""
         return self._lake.history(catalog, job, limit)
 
     def past(self) -> Iterator[PastRun]:
         """What the history knows of each catalog, for the decision what is due."""
-        for catalog in self.catalogs():
-            yield from _runs(self.history(catalog, limit=_LOOKED_AT))
-        for job in (Job.CLEANUP, Job.ORPHANS):
-            yield from _runs(self.history(job=job, limit=_LOOKED_AT))
+        for catalog in (*self.catalogs(), WHOLE_LAKE):
+            for entry in self.history(catalog, limit=_LOOKED_AT):
+                yield PastRun(
+                    Subject(Job(entry.job), _catalog_of(entry), entry.table_name),
+                    entry.finished_at or entry.started_at,
+                    entry.outcome,
+                )
 
     # ---- the jobs ------------------------------------------------------------------------------
 
@@ -260,15 +265,15 @@ class Maintenance:
     def _collect(
         self,
         job: Job,
-        work: Callable[[timedelta, bool], list[Garbage]],
+        work: Callable[..., list[Garbage]],
         age: timedelta,
         caller: Caller,
         dry_run: bool,
     ) -> list[Garbage]:
         if dry_run:
-            return work(age, True)
+            return work(age=age, dry_run=True)
         with self._turn(None, caller) as turn, self._recorded(turn, job) as run:
-            found = work(age, False)
+            found = work(age=age, dry_run=False)
             run.ended(_collected(found), idle=not found)
             return found
 
@@ -327,8 +332,8 @@ class Maintenance:
     @contextmanager
     def _turn(self, catalog: Catalog | None, caller: Caller) -> Iterator[_Turn]:
         """Nobody else maintains the catalog, or cleans the lake up, during the block."""
-        name = None if catalog is None else catalog.name
-        claim = f"maintenance:{'lake' if catalog is None else catalog.info.id}"
+        name = WHOLE_LAKE if catalog is None else catalog.name
+        claim = f"maintenance:{WHOLE_LAKE if catalog is None else catalog.info.id}"
         patience = self.settings.patience if caller.patience is None else caller.patience
         deadline = time.monotonic() + patience
         lock = self._locks[claim]
@@ -363,8 +368,8 @@ class Maintenance:
             lock.release()
         return taken
 
-    def _who_is_at_it(self, catalog: str | None) -> str:
-        what = "The lake" if catalog is None else f"The catalog {catalog}"
+    def _who_is_at_it(self, catalog: str) -> str:
+        what = "The lake" if catalog == WHOLE_LAKE else f"The catalog {catalog}"
         for entry in self._running(catalog):
             of = f" of {entry.table_name}" if entry.table_name else ""
             return (
@@ -373,51 +378,36 @@ class Maintenance:
             )
         return f"{what} is being maintained by somebody else. Nothing was done; try again later."
 
-    def _running(self, catalog: str | None) -> Iterator[Entry]:
+    def _running(self, catalog: str) -> Iterator[MaintenanceEntry]:
         """The runs on a catalog, or on the whole lake, that have no end."""
         for entry in self.history(catalog, limit=_LOOKED_AT):
-            if entry.catalog == catalog and entry.outcome == Outcome.RUNNING:
+            if entry.finished_at is None:
                 yield entry
 
     def _close_abandoned(self, turn: _Turn) -> None:
         """Who has the turn knows that whatever else claims to run has died."""
         for entry in self._running(turn.catalog):
             died = {"error": "The server ended before the run did."}
-            self._note(
-                replace(entry, finished_at=self._clock(), outcome=Outcome.STOPPED, report=died)
-            )
+            self._note(entry.finished(Outcome.STOPPED, died, self._clock()))
 
     @contextmanager
     def _recorded(self, turn: _Turn, job: Job, table: str | None = None) -> Iterator[_Run]:
         """A run in the history: begun, and how it ended."""
         turn.check()
-        entry = Entry(
-            str(uuid7()),
-            turn.catalog,
-            job,
-            table,
-            self._clock(),
-            None,
-            Outcome.RUNNING,
-            self._server,
-            {},
-        )
+        entry = MaintenanceEntry(turn.catalog, job, self._server, table, self._clock())
         self._lake.record(entry)
         run = _Run()
         try:
             yield run
         except BaseException as error:
-            stopped = isinstance(error, _STOPPED) or not isinstance(error, Exception)
-            run.outcome = Outcome.STOPPED if stopped else Outcome.FAILED
+            run.outcome = _outcome_of(error)
             run.report = {"error": _one_line(error)}
             raise
         finally:
-            self._note(
-                replace(entry, finished_at=self._clock(), outcome=run.outcome, report=run.report)
-            )
+            self._note(entry.finished(run.outcome, run.report, self._clock()))
             _tell(turn, job, table, run)
 
-    def _note(self, entry: Entry) -> None:
+    def _note(self, entry: MaintenanceEntry) -> None:
         """Keeps how a run ended; what it did is done, whether or not that can be noted."""
         try:
             self._lake.record(entry)
@@ -429,7 +419,7 @@ class Maintenance:
 class _Turn:
     """The time in which only this caller maintains a catalog, or the lake."""
 
-    catalog: str | None
+    catalog: str
     #: Raises if the caller does not want to go on, or the turn was lost.
     check: Callable[[], None]
 
@@ -447,7 +437,8 @@ class _Run:
 
 
 def _tell(turn: _Turn, job: Job, table: str | None, run: _Run) -> None:
-    where = " ".join(part for part in (turn.catalog or "the lake", table) if part)
+    place = "the lake" if turn.catalog == WHOLE_LAKE else turn.catalog
+    where = place if table is None else f"{place} {table}"
     told = ", ".join(f"{key} {value}" for key, value in run.report.items())
     level = logging.WARNING if run.outcome is Outcome.FAILED else logging.INFO
     log.log(level, "%s of %s: %s; %s", job, where, run.outcome, told)
@@ -477,16 +468,25 @@ def _expired(report: ExpireReport) -> dict[str, Any]:
 
 
 def _collected(found: list[Garbage]) -> dict[str, Any]:
-    return {"files": len(found), "bytes": sum(garbage.size for garbage in found)}
+    deleted = [garbage for garbage in found if garbage.problem is None]
+    report: dict[str, Any] = {
+        "files": len(deleted),
+        "bytes": sum(garbage.size for garbage in deleted),
+    }
+    problems = [garbage.problem for garbage in found if garbage.problem is not None]
+    return report | {"stuck": len(problems), "problem": problems[0]} if problems else report
 
 
-def _runs(entries: list[Entry]) -> Iterator[PastRun]:
-    for entry in entries:
-        yield PastRun(
-            Subject(Job(entry.job), entry.catalog, entry.table_name),
-            entry.finished_at or entry.started_at,
-            Outcome(entry.outcome),
-        )
+def _catalog_of(entry: MaintenanceEntry) -> str | None:
+    return None if entry.catalog == WHOLE_LAKE else entry.catalog
+
+
+def _outcome_of(error: BaseException) -> Outcome:
+    if isinstance(error, CommitConflict):
+        return Outcome.SKIPPED  # others change the table all the time
+    if isinstance(error, _STOPPED) or not isinstance(error, Exception):
+        return Outcome.STOPPED
+    return Outcome.FAILED
 
 
 def _one_line(error: BaseException) -> str:

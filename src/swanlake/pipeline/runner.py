@@ -54,6 +54,10 @@ class Runner(Protocol):
         The title says which table is worked on and why.
         """
 
+
+class FlushRunner(Runner, Protocol):
+    """Where units of the queue are run, whose rows may go through a transform."""
+
     def transform_of(self, catalog: str, table: Table) -> TransformPlan | None:
         """The transform that rows for a table go through, if there is one."""
 

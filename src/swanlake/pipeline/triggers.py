@@ -13,6 +13,7 @@ from enum import StrEnum
 from itertools import takewhile
 
 from swanlake.errors import ConfigError
+from swanlake.lake.history import Outcome
 from swanlake.lake.survey import CatalogSurvey, TableSurvey
 
 #: However often it brought nothing, a job is tried again after this time.
@@ -35,19 +36,7 @@ class Job(StrEnum):
     ORPHANS = "orphans"
 
 
-class Outcome(StrEnum):
-    """How a run is going, or how it ended."""
-
-    RUNNING = "running"
-    DONE = "done"
-    #: There was nothing to do.
-    IDLE = "idle"
-    FAILED = "failed"
-    #: The server ended before it.
-    STOPPED = "stopped"
-
-
-_FRUITLESS = frozenset({Outcome.IDLE, Outcome.FAILED})
+_FRUITLESS = frozenset({Outcome.IDLE, Outcome.SKIPPED, Outcome.FAILED})
 
 
 @dataclass(frozen=True)
@@ -76,7 +65,8 @@ class PastRun:
 
     subject: Subject
     at: datetime
-    outcome: Outcome
+    #: None while it is under way.
+    outcome: Outcome | None
 
 
 @dataclass(frozen=True)

@@ -106,7 +106,7 @@ class DeadLetters:
         """Every letter, oldest first."""
         found = [
             letter
-            for path, _ in files.files_under(self._target)
+            for path in files.files_under(self._target)
             if path.endswith(_ABOUT) and (letter := _read(path)) is not None
         ]
         return sorted(found, key=lambda letter: (letter.at, letter.segment_id))

@@ -28,7 +28,7 @@ from swanlake.lake.gate import CommitGate
 from swanlake.lake.lake import Catalog, Lake
 from swanlake.lake.layout import DataFile, Table
 from swanlake.lake.operations import Commit, Insert
-from swanlake.pipeline.runner import Runner, TransformPlan
+from swanlake.pipeline.runner import FlushRunner, TransformPlan
 from swanlake.queue import producers
 from swanlake.queue.dead_letters import DeadLetters
 from swanlake.queue.names import Ingest, QueueTable
@@ -108,7 +108,7 @@ class Flusher:
     """Knows the lake, who runs units, and where hopeless segments go."""
 
     def __init__(
-        self, lake: Lake, runner: Runner, dead_letters: DeadLetters, gate: CommitGate
+        self, lake: Lake, runner: FlushRunner, dead_letters: DeadLetters, gate: CommitGate
     ) -> None:
         self._lake = lake
         self._runner = runner

@@ -31,7 +31,7 @@ from swanlake.errors import (
 from swanlake.lake.gate import CommitGate
 from swanlake.lake.ids import uuid7
 from swanlake.lake.lake import Lake
-from swanlake.pipeline.runner import Runner
+from swanlake.pipeline.runner import FlushRunner
 from swanlake.queue.adoption import Adoption
 from swanlake.queue.coordinator import (
     Action,
@@ -83,7 +83,7 @@ class DucklingQueue:
         settings: QueueSettings,
         lake: Lake,
         gate: CommitGate,
-        runner: Runner,
+        runner: FlushRunner,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.settings = settings

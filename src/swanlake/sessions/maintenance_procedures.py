@@ -13,7 +13,7 @@ from swanlake.errors import InvalidRequest
 from swanlake.lake.expiry import ExpireReport
 from swanlake.lake.gc import Garbage
 from swanlake.lake.layout import folded
-from swanlake.pipeline.maintain import Caller, TableReport
+from swanlake.pipeline.maintain import WHOLE_LAKE, Caller, TableReport
 from swanlake.pipeline.triggers import Job
 from swanlake.sessions.procedure import Procedure, Rows, Scope
 from swanlake.sessions.table_names import split_name
@@ -57,6 +57,8 @@ _DELETED = pa.schema(
         ("reason", pa.string()),
         ("bytes", pa.int64()),
         ("dry_run", pa.bool_()),
+        # Why it could not be deleted.
+        ("problem", pa.string()),
         ("path", pa.string()),
     ]
 )
@@ -169,6 +171,7 @@ def _deleted(found: list[Garbage], dry_run: bool | None) -> Rows:
             "reason": garbage.reason.value,
             "bytes": garbage.size,
             "dry_run": bool(dry_run),
+            "problem": garbage.problem,
             "path": garbage.path,
         }
         for garbage in found
@@ -182,14 +185,14 @@ def _history(scope: Scope, catalog: str | None, job: str | None, last: int | Non
     return [
         {
             "id": str(entry.id),
-            "catalog_name": entry.catalog,
+            "catalog_name": None if entry.catalog == WHOLE_LAKE else entry.catalog,
             "job": entry.job,
             "table_name": entry.table_name,
             "started_at": entry.started_at,
             "finished_at": entry.finished_at,
-            "outcome": entry.outcome,
+            "outcome": entry.outcome or "running",
             "server": entry.server,
-            "report": json.dumps(entry.report),
+            "report": None if entry.report is None else json.dumps(dict(entry.report)),
         }
         for entry in scope.maintenance.history(catalog, job, number)
     ]

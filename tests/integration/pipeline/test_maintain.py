@@ -15,13 +15,12 @@ import pytest
 
 from swanlake.errors import InvalidRequest, MaintenanceRunning, PipelineFailed, QueryCancelled
 from swanlake.lake.gate import CommitGate
-from swanlake.lake.history import Entry
-from swanlake.lake.ids import uuid7
+from swanlake.lake.history import MaintenanceEntry, Outcome
 from swanlake.lake.lake import Catalog, Lake
 from swanlake.lake.types import ColumnSpec
 from swanlake.pipeline.maintain import Caller, Maintenance, MaintenanceSettings
 from swanlake.pipeline.runner import R, Unit, WithoutTransforms
-from swanlake.pipeline.triggers import Job, Outcome, Subject
+from swanlake.pipeline.triggers import Job, Subject
 
 WAIT_SECONDS = 60.0
 AT_ONCE = Caller(patience=0)
@@ -79,7 +78,7 @@ def fill(catalog: Catalog, *tables: str, files: int = 3) -> None:
                 catalog.append(connection, f"SELECT {number}::BIGINT AS i", "main", table)
 
 
-def outcomes(lake: Lake) -> list[tuple[str, str | None, str]]:
+def outcomes(lake: Lake) -> list[tuple[str, str | None, str | None]]:
     """Job, table and outcome of all runs, oldest first."""
     return [(entry.job, entry.table_name, entry.outcome) for entry in reversed(lake.history())]
 
@@ -100,6 +99,7 @@ def test_a_dry_run_says_what_a_run_does_and_leaves_no_trace(lake: Lake) -> None:
     assert outcomes(lake) == [("compact", "main.t", "done"), ("compact", "main.u", "done")]
     [entry] = lake.history(limit=1)
     assert entry.catalog == "a"
+    assert entry.report is not None
     assert entry.report["files_merged"] == 3
     assert entry.finished_at is not None
     assert entry.started_at <= entry.finished_at
@@ -198,7 +198,7 @@ def test_a_stop_between_two_tables(lake: Lake) -> None:
 def test_a_run_whose_server_died_is_closed_by_the_next_one(lake: Lake) -> None:
     fill(lake.create_catalog("a"), "t")
     begun = datetime.now(UTC) - timedelta(hours=1)
-    lake.record(Entry(str(uuid7()), "a", "expire", None, begun, None, "running", "gone:1", {}))
+    lake.record(MaintenanceEntry("a", "expire", "gone:1", started_at=begun))
     with opened(lake) as maintenance:
         maintenance.compact("a")
     assert outcomes(lake) == [("expire", None, "stopped"), ("compact", "main.t", "done")]

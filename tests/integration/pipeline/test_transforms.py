@@ -122,13 +122,13 @@ def test_every_type_passes_through_spark_unchanged(spark: Any) -> None:
         (
             "wrong_type",
             "id BIGINT",
-            "its column id is struct<a:bigint>, and the table's needs bigint",
+            "is struct<a:bigint>, and the table's needs bigint",
         ),
         ("too_large", "id SMALLINT", "OVERFLOW"),
         (
             "loses_the_key",
             "id BIGINT NOT NULL, note VARCHAR",
-            "no column id, which must not be NULL",
+            "column id, which must not be NULL",
         ),
         ("not_a_frame", "id BIGINT", "it gave int for main.not_a_frame, not a DataFrame"),
         ("goes_nowhere", "id BIGINT", "goes into main.nowhere, which is not there"),

@@ -10,10 +10,11 @@ from typing import Any, cast
 import pytest
 
 from swanlake.errors import CatalogUnreachable, MaintenanceRunning, QueryCancelled
+from swanlake.lake.history import Outcome
 from swanlake.lake.survey import CatalogSurvey, TableSurvey
 from swanlake.pipeline.maintain import Caller, Maintenance, MaintenanceSettings
 from swanlake.pipeline.scheduler import Scheduler
-from swanlake.pipeline.triggers import Job, Outcome, PastRun, Rules, Subject, Window
+from swanlake.pipeline.triggers import Job, PastRun, Rules, Subject, Window
 
 DAY = timedelta(days=1)
 WAIT_SECONDS = 30.0

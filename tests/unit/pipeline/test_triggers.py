@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swanlake.errors import ConfigError
+from swanlake.lake.history import Outcome
 from swanlake.lake.survey import CatalogSurvey, TableSurvey
 from swanlake.pipeline.triggers import (
     Due,
     Job,
-    Outcome,
     PastRun,
     Rules,
     Subject,
@@ -109,7 +109,7 @@ def test_files_that_wait_are_deleted_when_their_time_has_come() -> None:
 # ---- distance ------------------------------------------------------------------------------------
 
 
-def waits_for(*outcomes: Outcome, subject: Subject = COMPACT) -> float:
+def waits_for(*outcomes: Outcome | None, subject: Subject = COMPACT) -> float:
     """Minutes after the newest of these runs, a minute apart, until the job is due again."""
     runs = [
         PastRun(subject, NOW - place * MINUTE, outcome)
@@ -133,7 +133,8 @@ def test_runs_keep_a_distance_that_grows_while_they_bring_nothing() -> None:
     assert waits_for(failed, failed, done) == 10
     assert waits_for(done, failed) == 20
     assert waits_for(failed, Outcome.STOPPED) == 10
-    assert waits_for(Outcome.RUNNING) == 10
+    assert waits_for(None) == 10
+    assert waits_for(Outcome.SKIPPED) == 20
 
 
 def test_orphans_are_looked_for_once_a_day_and_sooner_after_a_failure() -> None:

@@ -1,0 +1,224 @@
+"""What a flush on Spark costs against DuckDB alone, from the same segments of the queue.
+
+The baseline reads the segments in one process and writes Parquet with one COPY: no checksums, no
+statistics, no lake, nothing synced to disk. SwanLake's side is all that ``duckling_queue_flush``
+does: units on Spark, files synced, one commit. Both use all cores.
+
+``python benchmarks/flush.py [--quick]``
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+import psutil
+import pyarrow as pa
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks._measure import Answer, Target, at_least, p50, print_table
+from swanlake.config import Settings
+from swanlake.lake.gate import CommitGate
+from swanlake.lake.lake import Lake
+from swanlake.lake.types import ColumnSpec
+from swanlake.pipeline.spark_runner import SparkRunner
+from swanlake.queue.coordinator import Limits
+from swanlake.queue.runtime import DucklingQueue
+from swanlake.queue.settings import QueueSettings
+
+MEGABYTE = 1_000_000
+SIZES = (10, 100, 1000, 4000)
+#: Of one batch that a client sends.
+BATCH_ROWS = 50_000
+COLUMNS = {
+    "id": "BIGINT",
+    "user_id": "BIGINT",
+    "session": "VARCHAR",
+    "at": "TIMESTAMP",
+    "kind": "VARCHAR",
+    "page": "VARCHAR",
+    "amount": "DOUBLE",
+    "country": "VARCHAR",
+    "ok": "BOOLEAN",
+    "note": "VARCHAR",
+}
+_EVENTS = """
+SELECT range AS id, CAST(hash(range) % 100000 AS BIGINT) AS user_id,
+  CAST(hash(range // 20) AS VARCHAR) AS session,
+  TIMESTAMP '2026-01-01' + INTERVAL (range) MILLISECOND AS at,
+  ['view', 'click', 'buy', 'leave'][1 + CAST(hash(range + 1) % 4 AS INTEGER)] AS kind,
+  '/shop/item/' || hash(range + 2) % 5000 AS page, (hash(range + 3) % 100000) / 100 AS amount,
+  ['NO', 'SE', 'FI', 'DK', 'DE'][1 + CAST(hash(range + 4) % 5 AS INTEGER)] AS country, range % 7 > 0 AS ok,
+  CASE WHEN range % 10 = 0 THEN 'a note of about forty characters, no more' END AS note
+FROM range({first}, {last})
+"""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """Which sizes are tried, and how often."""
+
+    sizes: tuple[int, ...]
+    repeats: int
+
+
+def batches(megabytes: int) -> Iterator[pa.RecordBatch]:
+    """Rows of about a size in Arrow's own form."""
+    size, first = 0, 0
+    with duckdb.connect() as duck:
+        while size < megabytes * MEGABYTE:
+            query = _EVENTS.format(first=first, last=first + BATCH_ROWS)
+            for batch in duck.execute(query).to_arrow_table().combine_chunks().to_batches():
+                yield batch
+                size += batch.nbytes
+            first += BATCH_ROWS
+
+
+class Stand:
+    """A queue with a table, on Spark, that flushes only when it is told to."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        settings = Settings(home=home)
+        self.lake = Lake.from_settings(settings)
+        catalog = self.lake.ensure_catalog("swanlake")
+        columns = [ColumnSpec(name, type_) for name, type_ in COLUMNS.items()]
+        catalog.create_table("main", "events", columns)
+        self.runner = SparkRunner(settings)
+        self.queue = DucklingQueue(
+            QueueSettings(home / "queue", Limits(max_rows=1 << 60), max_bytes=1 << 60),
+            self.lake,
+            CommitGate(60),
+            self.runner,
+        )
+        self.target = self.queue.targets.find("swanlake", "main", "events")
+
+    def fill(self, megabytes: int) -> int:
+        """Rows in the queue, in segments of the default size; gives their bytes on disk."""
+        self.queue.pause()
+        for batch in batches(megabytes):
+            self.queue.enqueue(self.target, [batch])
+        return sum(path.stat().st_size for path in self.segments())
+
+    def segments(self) -> list[Path]:
+        return sorted((self.home / "queue").glob("*/*/*/*.arrows"))
+
+    def flush(self) -> float:
+        """Seconds until all of it is in the lake."""
+        self.queue.resume()
+        started = time.perf_counter()
+        self.queue.flush()
+        return time.perf_counter() - started
+
+    def close(self) -> None:
+        self.queue.stop(60)
+        self.runner.close()
+        self.lake.close()
+
+
+def by_duckdb(segments: list[Path], folder: Path) -> float:
+    """Seconds that DuckDB alone takes for the same rows."""
+    folder.mkdir()
+    with duckdb.connect() as duck:
+        started = time.perf_counter()
+        tables = [pa.ipc.open_stream(pa.memory_map(str(path))).read_all() for path in segments]
+        duck.register("rows", pa.concat_tables(tables))
+        duck.execute(f"COPY rows TO '{folder}' (FORMAT parquet, FILE_SIZE_BYTES '512MB')")
+        seconds = time.perf_counter() - started
+    shutil.rmtree(folder)
+    return seconds
+
+
+@contextmanager
+def peak_memory() -> Iterator[Callable[[], float]]:
+    """The most that this process and all below it held at once, in MB; mapped files count once."""
+    peak, done = 0.0, threading.Event()
+
+    def watch() -> None:
+        nonlocal peak
+        while not done.wait(0.05):
+            peak = max(peak, sum(_anonymous(one) for one in _family()) / MEGABYTE)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield lambda: peak
+    finally:
+        done.set()
+        watcher.join()
+
+
+def _family() -> list[psutil.Process]:
+    me = psutil.Process()
+    return [me, *me.children(recursive=True)]
+
+
+def _anonymous(process: psutil.Process) -> int:
+    try:
+        memory = process.memory_info()
+        return int(memory.rss - memory.shared)
+    except psutil.Error:
+        return 0
+
+
+def measure(effort: Effort, home: Path) -> Iterator[Answer]:
+    started = time.perf_counter()
+    stand = Stand(home)
+    stand.runner.run([], "nothing")
+    try:
+        yield from _cold(stand, started)
+        for megabytes in effort.sizes:
+            yield from _size(stand, megabytes, effort.repeats)
+    finally:
+        stand.close()
+
+
+def _cold(stand: Stand, started: float) -> Iterator[Answer]:
+    """The first flush of a server that has just been started."""
+    stand.fill(10)
+    stand.flush()
+    yield Answer("start of Spark and a first 10 MB", None, time.perf_counter() - started, "s")
+
+
+def _size(stand: Stand, megabytes: int, repeats: int) -> Iterator[Answer]:
+    alone, ours, memory, size = [], [], 0.0, 0
+    for attempt in range(repeats):
+        size = stand.fill(megabytes)
+        alone.append(by_duckdb(stand.segments(), stand.home / f"alone{attempt}"))
+        with peak_memory() as peak:
+            ours.append(stand.flush())
+            memory = max(memory, peak())
+    label = f"{megabytes} MB" if megabytes < 1000 else f"{megabytes // 1000} GB"
+    mb = size / MEGABYTE
+    target = at_least(0.9) if megabytes == 1000 else None
+    yield Answer(f"flush of {label}, warm", mb / p50(alone), mb / p50(ours), "MB/s", target)
+    if megabytes == 10:
+        soon = Target("<= 0.3 s", lambda _, seconds: seconds <= 0.3)
+        yield Answer("  seconds", p50(alone), p50(ours), "s", soon)
+    yield Answer("  peak memory, JVM included", None, memory, "MB")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="no more than 100 MB")
+    quick: bool = parser.parse_args().quick
+    effort = Effort(SIZES[:2], 3) if quick else Effort(SIZES, 5)
+    with tempfile.TemporaryDirectory(prefix="swanlake-flush-") as folder:
+        print_table(
+            "Flush on Spark; baseline: DuckDB alone on the same segments",
+            list(measure(effort, Path(folder) / "home")),
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""Units that do what the tests want; Spark's workers import them from here."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+
+
+@dataclass(frozen=True)
+class Square:
+    """Writes a file, and gives the square of a number."""
+
+    number: int
+    folder: Path
+
+    def run(self, connection: duckdb.DuckDBPyConnection) -> int:
+        (self.folder / str(self.number)).touch()
+        found = connection.execute("SELECT ?::INTEGER ** 2", [self.number]).fetchone()
+        assert found is not None
+        return int(found[0])
+
+    def undo(self, result: int) -> None:
+        (self.folder / str(self.number)).unlink()
+
+
+@dataclass(frozen=True)
+class Refused:
+    """DuckDB does not like it."""
+
+    def run(self, connection: duckdb.DuckDBPyConnection) -> int:
+        connection.execute("SELECT CAST('swan' AS INTEGER)")
+        return 0
+
+    def undo(self, result: int) -> None:
+        """It wrote nothing."""
+
+
+class Unspeakable(Exception):
+    """An error that cannot be sent to another process."""
+
+    def __init__(self, one: int, other: int) -> None:
+        super().__init__(f"{one} and {other}")
+
+
+@dataclass(frozen=True)
+class Odd:
+    """Fails in a way that is its own."""
+
+    def run(self, connection: duckdb.DuckDBPyConnection) -> int:
+        raise Unspeakable(1, 2)
+
+    def undo(self, result: int) -> None:
+        """It wrote nothing."""
+
+
+@dataclass(frozen=True)
+class Suicidal:
+    """Kills its worker the first time."""
+
+    mark: Path
+
+    def run(self, connection: duckdb.DuckDBPyConnection) -> int:
+        if not self.mark.exists():
+            self.mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return os.getpid()
+
+    def undo(self, result: int) -> None:
+        """It wrote nothing."""
+
+
+@dataclass(frozen=True)
+class Endless:
+    """Says that it has begun, and does not end by itself."""
+
+    mark: Path
+
+    def run(self, connection: duckdb.DuckDBPyConnection) -> int:
+        self.mark.touch()
+        while self.mark.exists():
+            time.sleep(0.05)
+        return 0
+
+    def undo(self, result: int) -> None:
+        """It wrote nothing."""

@@ -1,0 +1,160 @@
+"""Units on a real Spark: what comes back, and what happens when a part of it dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import psutil
+import pytest
+
+from swanlake.config import Settings
+from swanlake.errors import PipelineFailed, PipelineUnavailable
+from swanlake.pipeline.runner import Unit
+from swanlake.pipeline.spark_runner import SparkRunner
+from tests.flight import eventually
+from tests.integration.pipeline.some_units import Endless, Odd, Refused, Square, Suicidal
+
+_ROOT = str(Path(__file__).parents[3])
+_START_SECONDS = 120
+
+
+@pytest.fixture(scope="module")
+def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkRunner]:
+    """One Spark for the module; a test that kills it waits until it is back."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join([_ROOT, os.environ.get("PYTHONPATH", "")]))
+        runner = SparkRunner(Settings(home=tmp_path_factory.mktemp("spark") / "home"))
+        yield runner
+        runner.close()
+
+
+def below(runner: SparkRunner) -> list[psutil.Process]:
+    """All processes that the runner has started."""
+    driver = runner._driver
+    assert driver is not None
+    process = psutil.Process(driver.pid)
+    return [process, *process.children(recursive=True)]
+
+
+def the_jvm(runner: SparkRunner) -> psutil.Process:
+    [jvm] = [one for one in below(runner) if one.name() == "java"]
+    return jvm
+
+
+def when_ready(runner: SparkRunner) -> None:
+    eventually(lambda: runner.state == "ready", _START_SECONDS)
+
+
+def test_results_come_in_the_order_of_the_units(runner: SparkRunner, tmp_path: Path) -> None:
+    units = [Square(number, tmp_path) for number in range(7)]
+    assert runner.run(units, "square numbers") == [number**2 for number in range(7)]
+    assert len(list(tmp_path.iterdir())) == 7
+    assert runner.run([], "do nothing") == []
+
+
+def test_a_unit_that_fails_undoes_the_others_and_keeps_its_error(
+    runner: SparkRunner, tmp_path: Path
+) -> None:
+    units: list[Unit[int]] = [Square(1, tmp_path), Refused(), Square(2, tmp_path)]
+    with pytest.raises(duckdb.ConversionException, match="swan"):
+        runner.run(units, "fail")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_error_that_cannot_travel_is_told(runner: SparkRunner) -> None:
+    with pytest.raises(PipelineFailed, match="Unspeakable: 1 and 2"):
+        runner.run([Odd()], "fail oddly")
+
+
+def test_jobs_of_several_threads_run_side_by_side(runner: SparkRunner, tmp_path: Path) -> None:
+    marks = [tmp_path / name for name in ("one", "other")]
+    threads = [
+        threading.Thread(target=runner.run, args=([Endless(mark)], f"wait for {mark.name}"))
+        for mark in marks
+    ]
+    for thread in threads:
+        thread.start()
+    eventually(lambda: all(mark.exists() for mark in marks), 60)
+    for mark in marks:
+        mark.unlink()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+
+
+def test_a_worker_that_is_killed_fails_its_job_and_no_other(
+    runner: SparkRunner, tmp_path: Path
+) -> None:
+    unit = Suicidal(tmp_path / "mark")
+    with pytest.raises(PipelineFailed, match="failed to die in vain: ") as failed:
+        runner.run([unit], "die in vain")
+    assert "\n" not in failed.value.message
+    assert runner.state == "ready"
+    assert runner.run([unit], "live") > [0]
+
+
+def test_a_job_that_takes_too_long_is_stopped(
+    runner: SparkRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "_timeout", 2.0)
+    with pytest.raises(PipelineFailed, match="did not end in 2 s"):
+        runner.run([Endless(tmp_path / "mark")], "wait")
+    monkeypatch.undo()
+    assert runner.run([Square(3, tmp_path)], "go on") == [9]
+
+
+def test_a_jvm_that_is_killed_is_replaced(runner: SparkRunner, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    failures: list[Exception] = []
+
+    def wait() -> None:
+        try:
+            runner.run([Endless(mark)], "wait")
+        except PipelineUnavailable as lost:
+            failures.append(lost)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    eventually(mark.exists, 60)
+    the_jvm(runner).kill()
+    thread.join(60)
+    assert len(failures) == 1
+    assert "was lost during a job" in str(failures[0])
+    when_ready(runner)
+    assert runner.run([Square(4, tmp_path)], "go on") == [16]
+
+
+def test_a_driver_that_is_killed_is_replaced_and_takes_its_jvm_along(runner: SparkRunner) -> None:
+    family = below(runner)
+    os.kill(family[0].pid, signal.SIGKILL)
+    eventually(lambda: not any(one.is_running() for one in family[1:]), 60)
+    when_ready(runner)
+
+
+def test_nothing_is_left_of_a_runner_that_was_closed(tmp_path: Path) -> None:
+    runner = SparkRunner(Settings(home=tmp_path / "home"))
+    when_ready(runner)
+    family = below(runner)
+    assert "java" in [one.name() for one in family]
+    runner.close()
+    eventually(lambda: not any(one.is_running() for one in family), 60)
+    with pytest.raises(PipelineUnavailable):
+        runner.run([Refused()], "run after the end")
+
+
+def test_transforms_that_cannot_be_imported_are_told_to_whoever_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("swanlake.pipeline.spark_runner._READY_SECONDS", 0.0)
+    runner = SparkRunner(Settings(home=tmp_path / "home", transforms="no.such.module"))
+    try:
+        eventually(lambda: "no.such.module cannot be imported" in runner.state, _START_SECONDS)
+        with pytest.raises(PipelineUnavailable, match=r"No module named 'no'.*logs/spark.log"):
+            runner.run([Refused()], "run")
+    finally:
+        runner.close()

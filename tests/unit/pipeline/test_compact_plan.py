@@ -1,0 +1,144 @@
+"""Which files of a table are compacted, and which of them together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+import pytest
+
+from swanlake.lake.layout import Column, Table
+from swanlake.lake.live_files import InlinedTable, LiveDeletes, LiveFile, TableFiles
+from swanlake.pipeline.compact_plan import CompactOptions, Group, Skipped, plan_compaction
+
+COLUMNS = (Column(1, "id", "int64"), Column(2, "v", "varchar"))
+TABLE = Table(5, "main", "t", "/lake/main/t/", COLUMNS, snapshot_id=9)
+OPTIONS = CompactOptions(target_file_size=100, small_file_ratio=0.75, deleted_ratio=0.25)
+
+_ids = count(1)
+
+
+def file(size: int = 10, **more: Any) -> LiveFile:
+    number = next(_ids)
+    given: dict[str, Any] = {"record_count": 20, "columns": COLUMNS, "row_id_start": 0}
+    return LiveFile(
+        number, f"/lake/main/t/{number}.parquet", size_bytes=size, begin_snapshot=3, **given | more
+    )
+
+
+def worn(deleted: int, **more: Any) -> LiveFile:
+    deletes = LiveDeletes(next(_ids), "/lake/main/t/d-delete.parquet", deleted, 4)
+    return file(deletes=(deletes,), **more)
+
+
+def plan(*files: LiveFile, options: CompactOptions = OPTIONS) -> Any:
+    return plan_compaction(TableFiles(TABLE, files), options)
+
+
+def test_nothing_to_do() -> None:
+    assert not plan()
+    assert not plan(file())
+    assert not plan(file(80), file(80))
+
+
+def test_small_files_become_one_and_large_ones_stay() -> None:
+    one, large, two, three = file(), file(75), file(), file()
+    assert plan(one, large, two, three).merges == (Group((one, two, three)),)
+
+
+def test_merged_files_are_filled_up_to_the_target_in_order() -> None:
+    files = [file(size) for size in (40, 40, 40, 30, 30, 70)]
+    assert plan(*files).merges == (Group(tuple(files[:2])), Group(tuple(files[2:5])))
+
+
+def test_a_few_files_may_not_be_worth_it() -> None:
+    files = [file(), file(), file()]
+    assert plan(*files, options=replace(OPTIONS, min_files=4)).merges == ()
+    assert len(plan(*files, options=replace(OPTIONS, min_files=3)).merges) == 1
+    assert not plan(files[0], options=replace(OPTIONS, min_files=1))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"partition_id": 8, "partition_values": ("b",)},
+        {"partition_id": 8, "partition_values": (None,)},
+        {"partition_id": 7, "partition_values": ("a",)},
+        {"columns": COLUMNS[:1]},
+        {"columns": (Column(1, "id", "int32"), COLUMNS[1])},
+        {"columns": (COLUMNS[0], Column(2, "v", "struct", children=(Column(3, "a", "int8"),)))},
+    ],
+)
+def test_files_that_cannot_be_one(other: dict[str, Any]) -> None:
+    same: dict[str, Any] = {"partition_id": 8, "partition_values": ("a",)}
+    first, second, third = file(**same), file(**same | other), file(**same)
+    assert plan(first, second, third).merges == (Group((first, third)),)
+
+
+def test_names_of_columns_do_not_matter() -> None:
+    renamed = (Column(1, "number", "int64"), COLUMNS[1])
+    assert len(plan(file(), file(columns=renamed)).merges) == 1
+
+
+def test_files_with_deleted_rows_are_rewritten_when_they_are_many() -> None:
+    few, many, small = worn(4), worn(5), file()
+    found = plan(few, many, small)
+    assert found.merges == ()
+    assert found.rewrites == (Group((many,)),)
+    assert found.rewrites[0].rows == 15
+
+
+def test_inlined_deletes_count_too() -> None:
+    both = replace(worn(4), inlined_deletes=((7, 5),))
+    assert both.deleted_count == 5
+    assert plan(both).rewrites == (Group((both,)),)
+
+
+def test_deletes_of_the_past_do_not_count() -> None:
+    ended = LiveDeletes(99, "/d", 18, 4, end_snapshot=5)
+    assert not plan(file(deletes=(ended,)))
+
+
+def test_a_large_file_is_rewritten_too_and_what_is_left_of_it_counts() -> None:
+    files = [worn(10, size=size) for size in (120, 60, 60)]
+    assert plan(*files).rewrites == (Group((files[0], files[1])), Group((files[2],)))
+
+
+@pytest.mark.parametrize(
+    ("obstacle", "reason"),
+    [
+        ({"mapping_id": 3}, "it was added by name, and its columns have no ids"),
+        ({"encrypted": True}, "it is encrypted"),
+        ({"format": "orc"}, "it is a orc file"),
+        (
+            {"deletes": (LiveDeletes(9, "/d", 10, 4, format="puffin"),)},
+            "its deleted rows are in a puffin file",
+        ),
+    ],
+)
+def test_what_cannot_be_read_is_skipped_and_said(obstacle: dict[str, Any], reason: str) -> None:
+    odd, one, two = file(**obstacle), file(), file()
+    found = plan(odd, one, two)
+    assert found.merges == (Group((one, two)),)
+    assert found.skipped == (Skipped(odd.path, reason),)
+
+
+def test_a_table_with_encrypted_files_is_left_alone() -> None:
+    found = plan_compaction(TableFiles(replace(TABLE, encrypted=True), (file(), file())), OPTIONS)
+    assert not found
+    assert [one.reason for one in found.skipped] == ["encrypted files cannot be written"]
+
+
+def test_inlined_rows_are_folded_when_there_are_enough() -> None:
+    inlined = tuple(InlinedTable(f"inlined_{n}", n, TABLE) for n in (3, 4))
+    table = TableFiles(TABLE, inlined=inlined)
+    assert plan_compaction(table, OPTIONS).folds == inlined
+    assert plan_compaction(table, replace(OPTIONS, min_inlined_rows=7)).folds == inlined
+    assert plan_compaction(table, replace(OPTIONS, min_inlined_rows=8)).folds == ()
+
+
+def test_no_more_files_than_allowed_are_taken() -> None:
+    files = [file(40) for _ in range(6)]
+    limited = replace(OPTIONS, max_files=5)
+    assert [len(group.files) for group in plan(*files, options=limited).merges] == [2, 2]
