@@ -13,7 +13,13 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from swanlake.errors import InvalidRequest, MaintenanceRunning, PipelineFailed, QueryCancelled
+from swanlake.errors import (
+    CommitConflict,
+    InvalidRequest,
+    MaintenanceRunning,
+    PipelineFailed,
+    QueryCancelled,
+)
 from swanlake.lake.gate import CommitGate
 from swanlake.lake.history import MaintenanceEntry, Outcome
 from swanlake.lake.lake import Catalog, Lake
@@ -49,12 +55,13 @@ class BlockedRunner(PlainRunner):
 class FailingRunner(PlainRunner):
     """Fails for one table."""
 
-    def __init__(self, table: str) -> None:
+    def __init__(self, table: str, error: Exception | None = None) -> None:
         self._table = table
+        self._error = error or PipelineFailed("The disk\nis full.")
 
     def run(self, units: Sequence[Unit[R]], title: str) -> list[R]:
         if title.endswith(self._table):
-            raise PipelineFailed("The disk\nis full.")
+            raise self._error
         return super().run(units, title)
 
 
@@ -172,6 +179,15 @@ def test_a_table_that_fails_does_not_keep_the_others_waiting(lake: Lake) -> None
         assert past == [Outcome.FAILED, Outcome.FAILED]
     assert [outcome for _, _, outcome in outcomes(lake)] == ["done", "failed", "done", "failed"]
     assert lake.history(limit=1)[0].report == {"error": "The disk is full."}
+
+
+def test_a_table_that_others_change_all_the_time_is_skipped(lake: Lake) -> None:
+    fill(lake.create_catalog("a"), "t")
+    conflict = CommitConflict("Others were faster.")
+    with opened(lake, FailingRunner("main.t", conflict)) as maintenance:
+        [report] = maintenance.compact("a")
+    assert report.error == "Others were faster."
+    assert outcomes(lake) == [("compact", "main.t", "skipped")]
 
 
 def test_a_stop_between_two_tables(lake: Lake) -> None:
