@@ -21,7 +21,7 @@ LAYERS = [
     {"lake"},
     {"sql"},
     {"protocol"},
-    {"config", "errors", "_version"},
+    {"config", "durations", "errors", "_version"},
 ]
 RANK = {package: rank for rank, layer in enumerate(LAYERS) for package in layer}
 CLIENT_MAY_IMPORT = {"client", "protocol", "errors", "_version"}

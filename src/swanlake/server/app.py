@@ -22,7 +22,9 @@ from swanlake.engine.host import EngineHost, open_host
 from swanlake.errors import AddressInUse, ConfigError, QueryCancelled, StartupError
 from swanlake.lake.gate import CommitGate
 from swanlake.lake.lake import DEFAULT_CATALOG, Lake
+from swanlake.pipeline.maintain import Maintenance, MaintenanceSettings
 from swanlake.pipeline.runners import open_lender, open_runner
+from swanlake.pipeline.scheduler import Scheduler
 from swanlake.queue.runtime import DucklingQueue
 from swanlake.queue.settings import QueueSettings
 from swanlake.server.auth import open_authenticator
@@ -53,6 +55,7 @@ class Server:
         tls = _tls_certificates(settings)
         _check_advertised(settings.advertised_url)
         authenticator = open_authenticator(settings)
+        upkeep = MaintenanceSettings.from_settings(settings)
         self._settings = settings
         self._lake = Lake.from_settings(settings)
         try:
@@ -81,6 +84,8 @@ class Server:
             self._host.close()
             self._lake.close()
             raise
+        self._maintenance = Maintenance(self._lake, self._runner, gate, upkeep)
+        self._scheduler = Scheduler(self._maintenance, settings.maintenance_interval_seconds)
         self.registry = SessionRegistry(
             settings,
             SessionServices(
@@ -88,6 +93,7 @@ class Server:
                 lake=self._lake,
                 gate=gate,
                 queue=self._queue,
+                maintenance=self._maintenance,
                 result_buffer_bytes=settings.result_buffer_bytes,
                 spill_directory=settings.temp_directory,
             ),
@@ -114,6 +120,8 @@ class Server:
         self.url = f"{scheme}://{host}:{self.port}"
         if lender is not None:
             lender.listen(self._advertised_url(scheme), tls[0][0] if tls else None)
+        if settings.maintenance == "on":
+            self._scheduler.start()
         if settings.auth == "none" and not settings.host.startswith(_LOOPBACK):
             log.warning("listening on %s without authentication; set auth=token", settings.host)
 
@@ -137,6 +145,7 @@ class Server:
         """
         deadline = time.monotonic() + grace
         self._service.drain()
+        self._scheduler.ask_to_stop()
         self._wait_until_idle(deadline)
         fetch_by = min(deadline, time.monotonic() + _FETCH_SECONDS)
         self._wait_until(lambda: not self.registry.results_waiting, fetch_by)
@@ -152,8 +161,11 @@ class Server:
         self._close_lake(max(deadline - time.monotonic(), _CLOSE_SECONDS))
 
     def _close_lake(self, grace: float) -> None:
-        """The queue first: a flush needs all the others to its end."""
+        """The queue and the maintenance first: they need all the others to their end."""
+        deadline = time.monotonic() + grace
         self._queue.stop(grace)
+        self._scheduler.stop(max(deadline - time.monotonic(), 0))
+        self._maintenance.close()
         self._runner.close()
         self._host.close()
         self._lake.close()
