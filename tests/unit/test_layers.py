@@ -15,12 +15,13 @@ LAYERS = [
     {"cli"},
     {"server", "client"},
     {"sessions"},
-    {"pipeline"},
     {"queue"},
+    {"pipeline"},
     {"engine"},
     {"lake"},
     {"sql"},
     {"protocol"},
+    {"child"},
     {"config", "durations", "errors", "_version"},
 ]
 RANK = {package: rank for rank, layer in enumerate(LAYERS) for package in layer}
