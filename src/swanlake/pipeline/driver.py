@@ -248,9 +248,10 @@ def first_sentence(error: Exception) -> str:
     if raised:
         return next((line for line in stack.splitlines() if line.strip(" ^") == line != ""), "")
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    causes = [line for line in lines if line.startswith("Caused by: ")]
-    text = (causes or lines or [type(error).__name__])[-1 if causes else 0]
-    return text.removeprefix("Caused by: ")
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    # The innermost that says more than the name of its class.
+    causes = [cause for cause in causes if ": " in cause] or causes
+    return (causes[-1:] or lines[:1] or [type(error).__name__])[0]
 
 
 def _failed(method: str, error: Exception) -> SwanLakeError:

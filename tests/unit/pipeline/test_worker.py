@@ -105,6 +105,10 @@ def test_each_worker_spills_to_a_directory_of_its_own(
             "Caused by: z",
             "ModuleNotFoundError: No module named 'y'",
         ),
+        (
+            "Job aborted.\nCaused by: a.B: crashed\nCaused by: java.io.EOFException\n",
+            "a.B: crashed",
+        ),
         ("", "ValueError"),
     ],
 )
