@@ -13,20 +13,19 @@ import argparse
 import shutil
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
-import psutil
 import pyarrow as pa
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks._events import COLUMNS, MEGABYTE, events
 from benchmarks._measure import Answer, Target, at_least, p50, print_table
+from benchmarks._memory import peak_memory
 from swanlake.config import Settings
 from swanlake.lake.gate import CommitGate
 from swanlake.lake.lake import Lake
@@ -36,32 +35,9 @@ from swanlake.queue.coordinator import Limits
 from swanlake.queue.runtime import DucklingQueue
 from swanlake.queue.settings import QueueSettings
 
-MEGABYTE = 1_000_000
 SIZES = (10, 100, 1000, 4000)
 #: Of one batch that a client sends.
 BATCH_ROWS = 50_000
-COLUMNS = {
-    "id": "BIGINT",
-    "user_id": "BIGINT",
-    "session": "VARCHAR",
-    "at": "TIMESTAMP",
-    "kind": "VARCHAR",
-    "page": "VARCHAR",
-    "amount": "DOUBLE",
-    "country": "VARCHAR",
-    "ok": "BOOLEAN",
-    "note": "VARCHAR",
-}
-_EVENTS = """
-SELECT range AS id, CAST(hash(range) % 100000 AS BIGINT) AS user_id,
-  CAST(hash(range // 20) AS VARCHAR) AS session,
-  TIMESTAMP '2026-01-01' + INTERVAL (range) MILLISECOND AS at,
-  ['view', 'click', 'buy', 'leave'][1 + CAST(hash(range + 1) % 4 AS INTEGER)] AS kind,
-  '/shop/item/' || hash(range + 2) % 5000 AS page, (hash(range + 3) % 100000) / 100 AS amount,
-  ['NO', 'SE', 'FI', 'DK', 'DE'][1 + CAST(hash(range + 4) % 5 AS INTEGER)] AS country, range % 7 > 0 AS ok,
-  CASE WHEN range % 10 = 0 THEN 'a note of about forty characters, no more' END AS note
-FROM range({first}, {last})
-"""
 
 
 @dataclass(frozen=True)
@@ -77,7 +53,7 @@ def batches(megabytes: int) -> Iterator[pa.RecordBatch]:
     size, first = 0, 0
     with duckdb.connect() as duck:
         while size < megabytes * MEGABYTE:
-            query = _EVENTS.format(first=first, last=first + BATCH_ROWS)
+            query = events(first, first + BATCH_ROWS)
             for batch in duck.execute(query).to_arrow_table().combine_chunks().to_batches():
                 yield batch
                 size += batch.nbytes
@@ -137,38 +113,6 @@ def by_duckdb(segments: list[Path], folder: Path) -> float:
         seconds = time.perf_counter() - started
     shutil.rmtree(folder)
     return seconds
-
-
-@contextmanager
-def peak_memory() -> Iterator[Callable[[], float]]:
-    """The most that this process and all below it held at once, in MB; mapped files count once."""
-    peak, done = 0.0, threading.Event()
-
-    def watch() -> None:
-        nonlocal peak
-        while not done.wait(0.05):
-            peak = max(peak, sum(_anonymous(one) for one in _family()) / MEGABYTE)
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    try:
-        yield lambda: peak
-    finally:
-        done.set()
-        watcher.join()
-
-
-def _family() -> list[psutil.Process]:
-    me = psutil.Process()
-    return [me, *me.children(recursive=True)]
-
-
-def _anonymous(process: psutil.Process) -> int:
-    try:
-        memory = process.memory_info()
-        return int(memory.rss - memory.shared)
-    except psutil.Error:
-        return 0
 
 
 def measure(effort: Effort, home: Path) -> Iterator[Answer]:

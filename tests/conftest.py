@@ -14,12 +14,17 @@ import adbc_driver_flightsql.dbapi as adbc
 import duckdb
 import psycopg
 import pytest
+from hypothesis import HealthCheck, settings
 from psycopg.conninfo import make_conninfo
 
 from swanlake.engine.extensions import load_extensions
 from swanlake.lake.lake import Lake
 from tests.flight import FlightSql
 from tests.server_process import ServerProcess
+
+# How long an example takes says something about the machine, not about the code.
+settings.register_profile("swanlake", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("swanlake")
 
 
 @pytest.fixture(autouse=True)

@@ -17,8 +17,8 @@ START_SECONDS = 60.0
 class ServerProcess:
     """``swanlake serve`` on a free port; started with ``start()`` or ``with``.
 
-    It does without Spark, which takes longer to start than most tests to end, unless it is told
-    otherwise.
+    It does without Spark, which takes longer to start than most tests to end, and without
+    maintenance that nobody asks for, unless it is told otherwise.
     """
 
     def __init__(self, home: Path, *flags: str, **environment: str) -> None:
@@ -63,7 +63,9 @@ class ServerProcess:
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,
-                env=os.environ | {"SWANLAKE_PIPELINE": "inline"} | self._environment,
+                env=os.environ
+                | {"SWANLAKE_PIPELINE": "inline", "SWANLAKE_MAINTENANCE": "off"}
+                | self._environment,
                 cwd=self.home.parent,
             )
 

@@ -220,6 +220,70 @@ class Settings:
         3600.0, "A job on Spark that runs longer is stopped, and tried again later.", minimum=1
     )
 
+    maintenance: Literal["on", "off"] = _setting(
+        "on",
+        "The server looks after its catalogs by itself: it compacts tables, deletes files that no "
+        "snapshot needs, and lets snapshots go if a rule for that is set. `off`: only when asked.",
+    )
+    maintenance_interval_seconds: float = _setting(
+        300.0, "How often the server looks whether there is something to maintain.", minimum=0.05
+    )
+    maintenance_window: str = _setting(
+        "",
+        "When maintenance may begin by itself, in UTC: `01:00-05:00`, or `22:00-04:00` across "
+        "midnight. Empty: always.",
+    )
+    maintenance_pause_seconds: float = _setting(
+        600.0,
+        "The least time between two runs of one job on the same table or catalog. Runs that fail "
+        "or find nothing to do double it, up to an hour.",
+        minimum=0,
+    )
+    maintenance_target_file_size_bytes: int = _setting(
+        512 * 1024 * 1024,
+        "How large files become; what has three quarters of that is not small.",
+        minimum=1,
+    )
+    maintenance_small_files: int = _setting(
+        10, "A table with at least so many small files is compacted.", minimum=2
+    )
+    maintenance_small_file_ratio: float = _setting(
+        0.25, "… if at least this part of its files is small.", minimum=0, maximum=1
+    )
+    maintenance_deleted_ratio: float = _setting(
+        0.25,
+        "A table is compacted if at least this part of the rows in its files is deleted, and so "
+        "is each of its files of which that is true.",
+        minimum=0.001,
+        maximum=1,
+    )
+    maintenance_inlined_rows: int = _setting(
+        1000, "A table with so many rows in the metadata is compacted.", minimum=1
+    )
+    maintenance_snapshot_max_age_seconds: float = _setting(
+        0.0,
+        "Snapshots older than this expire, and time travel to them ends. 0: none do because of "
+        "their age.",
+        minimum=0,
+    )
+    maintenance_snapshot_keep_last: int = _setting(
+        0,
+        "Snapshots expire but for so many, the newest. 0: none do because of their number. With "
+        "an age too, a snapshot expires if it is older and not among the newest.",
+        minimum=0,
+    )
+    maintenance_cleanup_age_seconds: float = _setting(
+        86_400.0,
+        "Files that no snapshot needs are deleted after this time: for longer than any query runs.",
+        minimum=0,
+    )
+    maintenance_orphan_age_seconds: float = _setting(
+        172_800.0,
+        "Files that no catalog knows are deleted when they are older: for longer than any write "
+        "takes until its commit.",
+        minimum=3600,
+    )
+
     log_level: Literal["debug", "info", "warning", "error"] = _setting(
         "info", "The least severe message that is logged."
     )

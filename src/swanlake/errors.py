@@ -25,6 +25,7 @@
     ├── PipelineFailed                a job on Spark failed; what it was for is as it was
     │   └── TransformFailed           a transform raised, or gave what the table cannot take
     └── ServerUnavailable             draining or overloaded: try again, here or elsewhere
+        ├── MaintenanceRunning        somebody else maintains the catalog now
         ├── PipelineUnavailable       Spark is not there now
         └── QueueUnavailable          the queue cannot keep or flush rows now: its disk, its limits
             └── QueueStateUnknown     its disk does not answer: kept, or not
@@ -194,6 +195,12 @@ class ServerUnavailable(SwanLakeError):
     identifier = "SERVER_UNAVAILABLE"
     code = Code.UNAVAILABLE
     retryable = True
+
+
+class MaintenanceRunning(ServerUnavailable):
+    """Another statement, or another server, maintains the catalog now. Nothing was done."""
+
+    identifier = "MAINTENANCE_RUNNING"
 
 
 class PipelineUnavailable(ServerUnavailable):

@@ -24,7 +24,7 @@ from tests.faults.lab import Lab
 from tests.flight import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
-KILLS = 24
+KILLS = 12
 #: How long the load runs before a part of Spark is killed.
 ROUND_SECONDS = 2.0
 _START_SECONDS = 180

@@ -28,8 +28,11 @@ def texts(row: Setting) -> list[str]:
         return [choices[i % len(choices)] for i in range(3)]
     if row.type is bool:
         return ["true", "false", "1"]
+    if row.maximum == 1:
+        return ["0.11", "0.12", "0.13"]
     if row.type in (int, float):
-        return ["11", "12", "13"]
+        least = int(row.minimum or 0)
+        return [str(least + 11), str(least + 12), str(least + 13)]
     return ["a", "b", "c"]
 
 

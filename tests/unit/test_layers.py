@@ -15,13 +15,14 @@ LAYERS = [
     {"cli"},
     {"server", "client"},
     {"sessions"},
-    {"pipeline"},
     {"queue"},
+    {"pipeline"},
     {"engine"},
     {"lake"},
     {"sql"},
     {"protocol"},
-    {"config", "errors", "_version"},
+    {"child"},
+    {"config", "durations", "errors", "_version"},
 ]
 RANK = {package: rank for rank, layer in enumerate(LAYERS) for package in layer}
 CLIENT_MAY_IMPORT = {"client", "protocol", "errors", "_version"}

@@ -15,6 +15,7 @@ from swanlake.errors import SwanLakeError
 from swanlake.lake.gate import CommitGate
 from swanlake.lake.lake import Lake
 from swanlake.pipeline.inline import InlineRunner
+from swanlake.pipeline.maintain import Maintenance, MaintenanceSettings
 from swanlake.queue.runtime import DucklingQueue
 from swanlake.queue.settings import QueueSettings
 from swanlake.sessions.execution import SessionServices
@@ -32,8 +33,11 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SessionServic
         location = lake.location(lake.ensure_catalog("swanlake").info)
         host = SharedHost(EngineSpec(lake=location, temp_directory=home / "tmp"))
         gate = CommitGate(5)
-        queue = DucklingQueue(QueueSettings(home / "queue"), lake, gate, InlineRunner(host))
-        yield SessionServices(host, lake, gate, queue, 1 << 20, Path(home))
+        runner = InlineRunner(host)
+        queue = DucklingQueue(QueueSettings(home / "queue"), lake, gate, runner)
+        maintenance = Maintenance(lake, runner, gate, MaintenanceSettings())
+        yield SessionServices(host, lake, gate, queue, maintenance, 1 << 20, Path(home))
+        maintenance.close()
         queue.stop(5)
         host.close()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ import click
 import pyarrow as pa
 
 from swanlake import config
+from swanlake.cli.durations import Duration
 from swanlake.cli.exits import exit_with
 from swanlake.cli.output import format_option, show
 from swanlake.client.driver import Result
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from swanlake.lake.metabase import CatalogInfo
 
 EXIT_REFUSED, EXIT_CONFIG = 1, 2
-
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhdw])")
 
 _CATALOGS = pa.schema(
     [
@@ -67,23 +64,6 @@ class CatalogCommands(click.Group):
             exit_with(unreachable.exit_code, unreachable)
         except SwanLakeError as refused:
             exit_with(EXIT_REFUSED, refused)
-
-
-class Duration(click.ParamType[timedelta]):
-    """``36h``: a number and its unit; a bare number could mean anything."""
-
-    name = "duration"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> timedelta:
-        found = _DURATION.fullmatch(value)
-        if found is None:
-            self.fail(f"{value!r} is not a duration such as 90m, 36h or 2d.", param, ctx)
-        try:
-            return timedelta(**{_UNITS[found[2]]: float(found[1])})
-        except OverflowError:
-            self.fail(f"{value!r} is longer than a calendar can hold.", param, ctx)
 
 
 def _lake_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -16,6 +16,7 @@ from swanlake.cli.catalog import catalog
 from swanlake.cli.connection import connect, connection_options
 from swanlake.cli.exits import exit_with
 from swanlake.cli.logs import configure_logging
+from swanlake.cli.maintain import maintain
 from swanlake.cli.output import format_option
 from swanlake.cli.queue import queue
 from swanlake.errors import (
@@ -63,6 +64,7 @@ def swanlake() -> None:
 
 swanlake.add_command(catalog)
 swanlake.add_command(queue)
+swanlake.add_command(maintain)
 
 
 # ---- serve ---------------------------------------------------------------------------------------

@@ -2,40 +2,22 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import click
 
-from swanlake.cli.connection import connect, connection_options
-from swanlake.cli.exits import exit_with
-from swanlake.cli.output import format_option, show
-from swanlake.client.driver import Connection, Result
-from swanlake.errors import ConfigError, ServerUnavailable, SwanLakeError
-from swanlake.sql.quoting import literal
+from swanlake.cli.connection import connection_options
+from swanlake.cli.output import format_option
+from swanlake.cli.remote import ServerCommands, call, show_rows
+from swanlake.cli.remote import server as connected
+from swanlake.client.driver import Connection
+from swanlake.errors import SwanLakeError
 
-EXIT_REFUSED, EXIT_CONFIG, EXIT_NO_CONNECTION = 1, 2, 2
 #: A path is there to be copied, and a table would fold it.
-_NOT_IN_TABLES = "path"
+_NOT_IN_TABLES = ("path",)
 
 
-class QueueCommands(click.Group):
-    """Commands whose errors are one sentence and an exit code, whichever of them fails."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except ConfigError as wrong:
-            exit_with(EXIT_CONFIG, wrong)
-        except SwanLakeError as refused:
-            lost = refused.identifier == ServerUnavailable.identifier
-            exit_with(EXIT_NO_CONNECTION if lost else EXIT_REFUSED, refused)
-
-
-@click.group(cls=QueueCommands)
+@click.group(cls=ServerCommands)
 def queue() -> None:
     """Look at the queue of a running server, flush it, pause it, and bring dead letters back.
 
@@ -51,7 +33,7 @@ def queue() -> None:
 @connection_options
 def list_(output: str, **server: Any) -> None:
     """Show the tables that have rows in the queue, and what they wait for."""
-    with _server(**server) as connection:
+    with connected(**server) as connection:
         _show(_call(connection, "status"), output, nothing="The queue is empty.")
 
 
@@ -61,7 +43,7 @@ def list_(output: str, **server: Any) -> None:
 @connection_options
 def show_(table: str | None, output: str, **server: Any) -> None:
     """Show the segments of TABLE, or all; --format json, csv and arrow have their paths too."""
-    with _server(**server) as connection:
+    with connected(**server) as connection:
         _show(_call(connection, "segments", table), output, nothing=_nothing_queued(table))
 
 
@@ -70,7 +52,7 @@ def show_(table: str | None, output: str, **server: Any) -> None:
 @connection_options
 def dead_letters(output: str, **server: Any) -> None:
     """Show the segments that can never be flushed, and why."""
-    with _server(**server) as connection:
+    with connected(**server) as connection:
         _show(_call(connection, "dead_letters"), output, nothing="There are no dead letters.")
 
 
@@ -83,7 +65,7 @@ def dead_letters(output: str, **server: Any) -> None:
 @connection_options
 def flush(table: str | None, output: str, **server: Any) -> None:
     """Bring what TABLE, or every table, has in the queue to the lake now, and wait for it."""
-    with _server(**server) as connection:
+    with connected(**server) as connection:
         done = _call(connection, "flush", table)
     _show(done, output, nothing=_nothing_queued(table))
     buried = sum(done["dead_letters"].to_pylist())
@@ -101,7 +83,7 @@ def replay(segment_id: str | None, everything: bool, output: str, **server: Any)
     """Put the dead letter SEGMENT_ID, or all, back into the queue."""
     if (segment_id is None) != everything:
         raise click.UsageError("Give the id of one dead letter, or --all.")
-    with _server(**server) as connection:
+    with connected(**server) as connection:
         letters = _call(connection, "replay", segment_id)
     _show(letters, output, nothing="There is nothing to replay.")
     refused = [reason for reason in letters["refused"].to_pylist() if reason]
@@ -114,7 +96,7 @@ def replay(segment_id: str | None, everything: bool, output: str, **server: Any)
 @connection_options
 def pause(**server: Any) -> None:
     """Begin no flush until resume, also after a restart; rows are still taken and kept."""
-    with _server(**server) as connection:
+    with connected(**server) as connection:
         _call(connection, "pause")
     click.echo("The queue is paused: it takes rows and flushes none.")
 
@@ -123,7 +105,7 @@ def pause(**server: Any) -> None:
 @connection_options
 def resume(**server: Any) -> None:
     """Begin to flush again."""
-    with _server(**server) as connection:
+    with connected(**server) as connection:
         _call(connection, "resume")
     click.echo("The queue flushes again.")
 
@@ -131,32 +113,13 @@ def resume(**server: Any) -> None:
 # ---- shared --------------------------------------------------------------------------------------
 
 
-@contextmanager
-def _server(url: str, token_file: Path | None, tls_ca: Path | None) -> Iterator[Connection]:
-    connection = connect(url, token_file, tls_ca)
-    try:
-        connection.status()
-    except SwanLakeError as unreachable:
-        exit_with(EXIT_NO_CONNECTION, unreachable, f"Cannot connect to {url}")
-    with connection:
-        yield connection
-
-
 def _call(connection: Connection, procedure: str, argument: str | None = None) -> Any:
     """The rows of a procedure of the queue, as a table."""
-    given = "" if argument is None else literal(argument)
-    return connection.execute(f"CALL duckling_queue_{procedure}({given})").read_all()
+    return call(connection, f"duckling_queue_{procedure}", argument)
 
 
 def _show(rows: Any, output: str, *, nothing: str) -> None:
-    if output == "table":
-        if not rows.num_rows:
-            click.echo(nothing)
-            return
-        rows = rows.drop_columns([name for name in rows.column_names if name == _NOT_IN_TABLES])
-    batches = (batch for batch in rows.to_batches())
-    show(Result(rows.schema, batches, rows.num_rows), output, quiet=True)
-    sys.stdout.flush()  # what the console wrote must come before what click writes
+    show_rows(rows, output, nothing=nothing, not_in_tables=_NOT_IN_TABLES)
 
 
 def _nothing_queued(table: str | None) -> str:

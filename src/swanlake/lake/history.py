@@ -26,9 +26,13 @@ class Outcome(StrEnum):
     """How a job ended."""
 
     DONE = "done"
+    #: There was nothing to do.
+    IDLE = "idle"
     #: Others were in the way, and it will be tried again.
     SKIPPED = "skipped"
     FAILED = "failed"
+    #: Whoever wanted it gave up, or their server ended before it.
+    STOPPED = "stopped"
 
 
 @dataclass(frozen=True)

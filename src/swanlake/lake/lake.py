@@ -41,6 +41,7 @@ from swanlake.lake.operations import (
     Operation,
 )
 from swanlake.lake.reading import Snapshot
+from swanlake.lake.survey import CatalogSurvey
 from swanlake.lake.types import ColumnSpec, number_columns
 
 #: The catalog in which sessions begin.
@@ -220,6 +221,10 @@ class Catalog:
     def files(self, table_id: int) -> TableFiles:
         """A table and all it consists of, read at once; raises NotFound."""
         return self.keeper.files(self.info, table_id)
+
+    def survey(self, small_bytes: int) -> CatalogSurvey:
+        """How the catalog is doing, in numbers; files of fewer bytes count as small."""
+        return self.keeper.survey(self.info, small_bytes)
 
     def inlined_rows(self, name: str, at: int) -> list[InlinedRow]:
         """The rows that a table of the metadata keeps, up to a snapshot."""

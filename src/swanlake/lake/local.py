@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from swanlake.lake.gc import Garbage, Reason
     from swanlake.lake.history import MaintenanceEntry
     from swanlake.lake.live_files import InlinedRow, TableFiles
+    from swanlake.lake.survey import CatalogSurvey
 
 
 def open_metabase(place: str | Path, data_location: str) -> Metabase:
@@ -199,6 +200,13 @@ class LocalLake:
 
         with self._reading(info, repeatable=True) as (store, connection):
             return live_files.read_files(connection, store.tables, table_id)
+
+    def survey(self, info: CatalogInfo, small_bytes: int) -> CatalogSurvey:
+        """How a catalog is doing, in numbers."""
+        from swanlake.lake import survey
+
+        with self._reading(info, repeatable=True) as (store, connection):
+            return survey.survey(connection, store.tables, small_bytes)
 
     def inlined_rows(self, info: CatalogInfo, name: str, at: int) -> list[InlinedRow]:
         """The rows that a table of the metadata keeps, up to a snapshot."""

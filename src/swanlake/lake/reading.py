@@ -96,7 +96,7 @@ def read_table_by_id(
 ) -> Table:
     """A table as it is, or as it was at a snapshot, whatever it was called by then."""
     snapshot_id = newest_snapshot(connection, tables) if at is None else at
-    found = _live_tables(tables, snapshot_id).where(tables.table.c.table_id == table_id)
+    found = live_tables(tables, snapshot_id).where(tables.table.c.table_id == table_id)
     row = connection.execute(found).first()
     if row is None:
         raise NotFound(
@@ -147,7 +147,7 @@ def _find(
 ) -> Row[Any]:
     table, schemas = tables.table, tables.schema
     rows = connection.execute(
-        _live_tables(tables, at).where(
+        live_tables(tables, at).where(
             # Databases fold letters beyond ASCII in different ways, and DuckDB does not at all.
             func.lower(schemas.c.schema_name).in_([folded(schema), schema.lower()]),
             func.lower(table.c.table_name).in_([folded(name), name.lower()]),
@@ -161,7 +161,8 @@ def _find(
     )
 
 
-def _live_tables(tables: CatalogTables, at: int) -> Select[Any]:
+def live_tables(tables: CatalogTables, at: int) -> Select[Any]:
+    """What asks for the tables that a reader at a snapshot sees."""
     table, schemas = tables.table, tables.schema
     return (
         select(

@@ -11,7 +11,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -22,7 +22,9 @@ from swanlake.engine.host import EngineHost, open_host
 from swanlake.errors import AddressInUse, ConfigError, QueryCancelled, StartupError
 from swanlake.lake.gate import CommitGate
 from swanlake.lake.lake import DEFAULT_CATALOG, Lake
+from swanlake.pipeline.maintain import Maintenance, MaintenanceSettings
 from swanlake.pipeline.runners import open_lender, open_runner
+from swanlake.pipeline.scheduler import Scheduler
 from swanlake.queue.runtime import DucklingQueue
 from swanlake.queue.settings import QueueSettings
 from swanlake.server.auth import open_authenticator
@@ -53,22 +55,19 @@ class Server:
         tls = _tls_certificates(settings)
         _check_advertised(settings.advertised_url)
         authenticator = open_authenticator(settings)
+        upkeep = MaintenanceSettings.from_settings(settings)
         self._settings = settings
-        self._lake = Lake.from_settings(settings)
-        try:
-            self._host = _open_host(settings, self._lake)
-        except BaseException:
-            self._lake.close()
-            raise
+        scheme = "grpc+tls" if tls else "grpc"
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
         gate = CommitGate(settings.commit_lock_timeout_seconds)
         lender = open_lender(settings)
-        try:
+        with ExitStack() as undo:
+            self._lake = Lake.from_settings(settings)
+            undo.callback(self._lake.close)
+            self._host = _open_host(settings, self._lake)
+            undo.callback(self._host.close)
             self._runner = open_runner(settings, self._host)
-        except BaseException:
-            self._host.close()
-            self._lake.close()
-            raise
-        try:
+            undo.callback(self._runner.close)
             self._queue = DucklingQueue(
                 QueueSettings.from_settings(settings),
                 self._lake,
@@ -76,44 +75,43 @@ class Server:
                 self._runner,
                 lender=lender,
             )
-        except BaseException:
-            self._runner.close()
-            self._host.close()
-            self._lake.close()
-            raise
-        self.registry = SessionRegistry(
-            settings,
-            SessionServices(
-                host=self._host,
-                lake=self._lake,
-                gate=gate,
-                queue=self._queue,
-                result_buffer_bytes=settings.result_buffer_bytes,
-                spill_directory=settings.temp_directory,
-            ),
-            lambda: connected_peers(self.port),
-        )
-        scheme = "grpc+tls" if tls else "grpc"
-        host = f"[{settings.host}]" if ":" in settings.host else settings.host
-        try:
-            self._service = SwanLakeService(
-                f"{scheme}://{host}:{settings.port}",
+            undo.callback(self._queue.stop, _CLOSE_SECONDS)
+            self._maintenance = Maintenance(self._lake, self._runner, gate, upkeep)
+            self._scheduler = Scheduler(self._maintenance, settings.maintenance_interval_seconds)
+            self.registry = SessionRegistry(
                 settings,
-                self.registry,
-                authenticator,
-                tls,
-                lender,
+                SessionServices(
+                    host=self._host,
+                    lake=self._lake,
+                    gate=gate,
+                    queue=self._queue,
+                    maintenance=self._maintenance,
+                    result_buffer_bytes=settings.result_buffer_bytes,
+                    spill_directory=settings.temp_directory,
+                ),
+                lambda: connected_peers(self.port),
             )
-        except Exception as refused:
-            self.registry.stop()
-            self._close_lake(_CLOSE_SECONDS)
-            raise AddressInUse(
-                f"Cannot listen on {settings.host}:{settings.port}: another process has it, or the "
-                "address is not of this machine. Choose another with --port or --host."
-            ) from refused
+            undo.callback(self.registry.stop)
+            try:
+                self._service = SwanLakeService(
+                    f"{scheme}://{host}:{settings.port}",
+                    settings,
+                    self.registry,
+                    authenticator,
+                    tls,
+                    lender,
+                )
+            except Exception as refused:
+                raise AddressInUse(
+                    f"Cannot listen on {settings.host}:{settings.port}: another process has it, or "
+                    "the address is not of this machine. Choose another with --port or --host."
+                ) from refused
+            undo.pop_all()
         self.url = f"{scheme}://{host}:{self.port}"
         if lender is not None:
             lender.listen(self._advertised_url(scheme), tls[0][0] if tls else None)
+        if settings.maintenance == "on":
+            self._scheduler.start()
         if settings.auth == "none" and not settings.host.startswith(_LOOPBACK):
             log.warning("listening on %s without authentication; set auth=token", settings.host)
 
@@ -137,6 +135,7 @@ class Server:
         """
         deadline = time.monotonic() + grace
         self._service.drain()
+        self._scheduler.ask_to_stop()
         self._wait_until_idle(deadline)
         fetch_by = min(deadline, time.monotonic() + _FETCH_SECONDS)
         self._wait_until(lambda: not self.registry.results_waiting, fetch_by)
@@ -152,8 +151,11 @@ class Server:
         self._close_lake(max(deadline - time.monotonic(), _CLOSE_SECONDS))
 
     def _close_lake(self, grace: float) -> None:
-        """The queue first: a flush needs all the others to its end."""
+        """The queue and the maintenance first: they need all the others to their end."""
+        deadline = time.monotonic() + grace
         self._queue.stop(grace)
+        self._scheduler.stop(max(deadline - time.monotonic(), 0))
+        self._maintenance.close()
         self._runner.close()
         self._host.close()
         self._lake.close()

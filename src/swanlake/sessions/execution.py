@@ -23,6 +23,7 @@ from swanlake.errors import (
 )
 from swanlake.lake.gate import CommitGate
 from swanlake.lake.lake import Lake
+from swanlake.pipeline.maintain import Maintenance
 from swanlake.queue.runtime import DucklingQueue
 from swanlake.queue.targets import Target
 from swanlake.sessions.catalogs import LakeCatalogs
@@ -52,6 +53,7 @@ class SessionServices:
     lake: Lake
     gate: CommitGate
     queue: DucklingQueue
+    maintenance: Maintenance
     result_buffer_bytes: int
     spill_directory: Path
 
@@ -196,7 +198,14 @@ class Execution:
             )
         arguments = self.look(run, procedure.evaluate, statement, parameters)
         services = self._services
-        scope = Scope(services.lake, self._lease.engine, services.queue, run.check)
+        scope = Scope(
+            services.lake,
+            self._lease.engine,
+            services.queue,
+            services.maintenance,
+            lambda: self.look(run, lambda connection: self._where()),
+            run.check,
+        )
         with self._lake_turn(run, procedure.changes and not procedure.takes_turns):
             rows = procedure.run(scope, arguments)
         services.queue.targets.forget()

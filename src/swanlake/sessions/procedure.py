@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import duckdb
 
+from swanlake.durations import parse_duration
 from swanlake.engine.instance import Engine
 from swanlake.errors import InvalidRequest
 from swanlake.lake.lake import Lake
+from swanlake.pipeline.maintain import Maintenance
 from swanlake.queue.runtime import DucklingQueue
 from swanlake.sql.statement import Call, Statement
 
@@ -24,6 +27,9 @@ class Scope:
     lake: Lake
     engine: Engine
     queue: DucklingQueue
+    maintenance: Maintenance
+    #: The catalog of the lake and the schema in which the session is, if it is in one.
+    where: Callable[[], tuple[str, str] | None]
     check: Callable[[], None]
 
 
@@ -99,7 +105,7 @@ class Procedure:
         return f"{self.name}({', '.join([*self._required, *optional])})"
 
 
-def _snapshot_number(value: Any) -> int:
+def _whole_number(value: Any) -> int:
     number = int(value)
     if isinstance(value, bool) or (not isinstance(value, str) and number != value):
         raise ValueError(value)
@@ -114,5 +120,20 @@ def _flag(value: Any) -> bool:
     return {"true": True, "false": False, "1": True, "0": False}[str(value).strip().lower()]
 
 
+def _age(value: Any) -> timedelta:
+    """An INTERVAL, or a text such as ``7d``."""
+    age = value if isinstance(value, timedelta) else parse_duration(str(value))
+    if age < timedelta(0):
+        raise ValueError(value)
+    return age
+
+
 #: What parameters are that are not text.
-_CONVERT: dict[str, Callable[[Any], Any]] = {"at": _snapshot_number, "cascade": _flag}
+_CONVERT: dict[str, Callable[[Any], Any]] = {
+    "at": _whole_number,
+    "cascade": _flag,
+    "dry_run": _flag,
+    "older_than": _age,
+    "keep_last": _whole_number,
+    "last": _whole_number,
+}

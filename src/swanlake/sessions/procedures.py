@@ -6,13 +6,17 @@ from difflib import get_close_matches
 
 from swanlake.errors import Code, QueryError
 from swanlake.sessions.catalog_procedures import CATALOG_PROCEDURES
+from swanlake.sessions.maintenance_procedures import MAINTENANCE_PROCEDURES
 from swanlake.sessions.procedure import Procedure
 from swanlake.sessions.queue_procedures import QUEUE_PROCEDURES
 from swanlake.sql.statement import Statement
 
 _PREFIXES = ("swanlake_", "duckling_queue_")
 
-PROCEDURES = {procedure.name: procedure for procedure in (*CATALOG_PROCEDURES, *QUEUE_PROCEDURES)}
+PROCEDURES = {
+    procedure.name: procedure
+    for procedure in (*CATALOG_PROCEDURES, *QUEUE_PROCEDURES, *MAINTENANCE_PROCEDURES)
+}
 
 
 def find_procedure(statement: Statement) -> Procedure | None:

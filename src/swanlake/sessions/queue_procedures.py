@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import asdict
 from datetime import datetime
 
 import pyarrow as pa
 
-from swanlake.errors import InvalidRequest
 from swanlake.lake.layout import folded
 from swanlake.queue.dead_letters import DeadLetter
 from swanlake.queue.names import QueueTable
 from swanlake.sessions.procedure import Procedure, Rows, Scope
-from swanlake.sql.insert import unquoted
+from swanlake.sessions.table_names import split_name
 
-#: A name that holds a dot stands in quotes, as in SQL: ``main."a.b"``.
-_PART = re.compile(r'"(?:[^"]|"")*"|[^."]+')
-_NAME = re.compile(rf"(?:{_PART.pattern})(?:\.(?:{_PART.pattern})){{,2}}")
 _TABLE = [
     ("catalog_name", pa.string()),
     ("schema_name", pa.string()),
@@ -160,9 +155,7 @@ def _called(name: str | None) -> Callable[[QueueTable], bool]:
     """Tells which tables are called so: ``t``, ``schema.t`` or ``catalog.schema.t``."""
     if name is None:
         return lambda table: True
-    if not _NAME.fullmatch(name):
-        raise InvalidRequest(f"{name!r} is not the name of a table: write catalog.schema.table.")
-    parts = [folded(unquoted(part)) for part in _PART.findall(name)]
+    parts = [folded(part) for part in split_name(name)]
 
     def is_called_so(table: QueueTable) -> bool:
         full = [folded(part) for part in (table.catalog, table.schema, table.name)]

@@ -10,8 +10,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from swanlake import child
 from swanlake.errors import ConfigError
-from swanlake.lake import keeper
 from swanlake.lake.keeper import RemoteLake
 from swanlake.lake.location import LakeLocation
 
@@ -19,7 +19,7 @@ from swanlake.lake.location import LakeLocation
 def test_a_keeper_that_was_stopped_is_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper, "_TRANSFER_TIMEOUT", struct.pack("ll", 0, 300_000))
+    monkeypatch.setattr(child, "_TRANSFER_TIMEOUT", struct.pack("ll", 0, 300_000))
     lake = RemoteLake(tmp_path / "catalogs", str(tmp_path / "data"))
     try:
         lake.create("sales")

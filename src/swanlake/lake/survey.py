@@ -1,0 +1,148 @@
+"""How a catalog is doing: a few numbers per table, cheap enough to ask for every few minutes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Select, func, literal_column, select
+from sqlalchemy import case as when
+from sqlalchemy import inspect as inspect_database
+from sqlalchemy import table as lightweight_table
+
+from swanlake.lake import reading
+from swanlake.lake.tables import CatalogTables
+
+_INLINED_DELETES = "ducklake_inlined_delete_"
+
+
+@dataclass(frozen=True)
+class TableSurvey:
+    """What a table consists of, in numbers."""
+
+    id: int
+    schema: str
+    name: str
+    files: int = 0
+    small_files: int = 0
+    #: In files, those that are deleted included.
+    rows: int = 0
+    #: Of the rows in files.
+    deleted_rows: int = 0
+    #: In the metadata, those that are deleted included.
+    inlined_rows: int = 0
+
+    @property
+    def full_name(self) -> str:
+        """``schema.table``"""
+        return f"{self.schema}.{self.name}"
+
+
+@dataclass(frozen=True)
+class CatalogSurvey:
+    """What a catalog keeps: tables, snapshots, and files that wait to be deleted."""
+
+    tables: tuple[TableSurvey, ...] = ()
+    snapshots: int = 1
+    oldest_snapshot: datetime | None = None
+    #: Files that no snapshot needs, or that only a fork may need, and the oldest of them.
+    unneeded_files: int = 0
+    unneeded_since: datetime | None = None
+
+
+def survey(connection: Connection, tables: CatalogTables, small_bytes: int) -> CatalogSurvey:
+    """The numbers of a catalog; a file is small if it has fewer bytes than this."""
+    snapshot = tables.snapshot
+    oldest = connection.execute(
+        select(snapshot.c.snapshot_time).order_by(snapshot.c.snapshot_id).limit(1)
+    ).scalar()
+    count = connection.execute(select(func.count()).select_from(snapshot)).scalar_one()
+    unneeded, since = _unneeded(connection, tables)
+    return CatalogSurvey(
+        _tables(connection, tables, small_bytes), int(count), oldest, unneeded, since
+    )
+
+
+def _tables(
+    connection: Connection, tables: CatalogTables, small_bytes: int
+) -> tuple[TableSurvey, ...]:
+    data, deletes = tables.data_file, tables.delete_file
+    files = {
+        row.table_id: row
+        for row in connection.execute(
+            select(
+                data.c.table_id,
+                func.count().label("files"),
+                func.sum(when((data.c.file_size_bytes < small_bytes, 1), else_=0)).label("small"),
+                func.sum(data.c.record_count).label("rows"),
+            )
+            .where(data.c.end_snapshot.is_(None))
+            .group_by(data.c.table_id)
+        )
+    }
+    deleted = _numbers(
+        connection,
+        select(deletes.c.table_id, func.sum(deletes.c.delete_count))
+        .where(deletes.c.end_snapshot.is_(None))
+        .group_by(deletes.c.table_id),
+    )
+    deleted += _inlined_deletes(connection, tables)
+    inlined = _inlined_rows(connection, tables)
+    found = []
+    newest = reading.newest_snapshot(connection, tables)
+    for row in connection.execute(reading.live_tables(tables, newest)):
+        of = files.get(row.table_id)
+        found.append(
+            TableSurvey(
+                row.table_id,
+                row.schema_name,
+                row.table_name,
+                int(of.files) if of else 0,
+                int(of.small) if of else 0,
+                int(of.rows or 0) if of else 0,
+                deleted[row.table_id],
+                inlined[row.table_id],
+            )
+        )
+    return tuple(sorted(found, key=lambda table: table.full_name))
+
+
+def _numbers(connection: Connection, question: Select[Any]) -> Counter[int]:
+    return Counter({row[0]: int(row[1]) for row in connection.execute(question)})
+
+
+def _inlined_rows(connection: Connection, tables: CatalogTables) -> Counter[int]:
+    known = tables.inlined_data_tables
+    found: Counter[int] = Counter()
+    for row in connection.execute(select(known.c.table_id, known.c.table_name)).all():
+        found[row.table_id] += _count(connection, tables, row.table_name)
+    return found
+
+
+def _inlined_deletes(connection: Connection, tables: CatalogTables) -> Counter[int]:
+    found: Counter[int] = Counter()
+    for name in inspect_database(connection).get_table_names(schema=tables.schema_name):
+        table_id = name.removeprefix(_INLINED_DELETES)
+        if table_id != name and table_id.isdecimal():
+            found[int(table_id)] = _count(connection, tables, name)
+    return found
+
+
+def _count(connection: Connection, tables: CatalogTables, name: str) -> int:
+    counted = lightweight_table(name, schema=tables.schema_name)
+    question = select(func.count(literal_column("*"))).select_from(counted)
+    return int(connection.execute(question).scalar_one())
+
+
+def _unneeded(connection: Connection, tables: CatalogTables) -> tuple[int, datetime | None]:
+    scheduled, deferred = tables.files_scheduled_for_deletion, tables.swanlake_deferred_file
+    rows = [
+        connection.execute(
+            select(func.count().label("files"), func.min(since).label("since")).select_from(listed)
+        ).one()
+        for listed, since in ((scheduled, scheduled.c.schedule_start), (deferred, deferred.c.since))
+    ]
+    times = [row.since for row in rows if row.since is not None]
+    return sum(row.files for row in rows), min(times, default=None)

@@ -1,0 +1,295 @@
+"""One run at a time on each catalog, and a history of all of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from swanlake.errors import (
+    CommitConflict,
+    InvalidRequest,
+    MaintenanceRunning,
+    PipelineFailed,
+    QueryCancelled,
+)
+from swanlake.lake.gate import CommitGate
+from swanlake.lake.history import MaintenanceEntry, Outcome
+from swanlake.lake.lake import Catalog, Lake
+from swanlake.lake.types import ColumnSpec
+from swanlake.pipeline.maintain import Caller, Maintenance, MaintenanceSettings
+from swanlake.pipeline.runner import R, Unit, WithoutTransforms
+from swanlake.pipeline.triggers import Job, Subject
+
+WAIT_SECONDS = 60.0
+AT_ONCE = Caller(patience=0)
+
+
+class PlainRunner(WithoutTransforms):
+    """Runs units on DuckDB without any lake."""
+
+    def run(self, units: Sequence[Unit[R]], title: str) -> list[R]:
+        with duckdb.connect(":memory:") as connection:
+            return [unit.run(connection) for unit in units]
+
+
+class BlockedRunner(PlainRunner):
+    """Says that it has begun, and waits until it may go on."""
+
+    def __init__(self) -> None:
+        self.reached, self.go_on = threading.Event(), threading.Event()
+
+    def run(self, units: Sequence[Unit[R]], title: str) -> list[R]:
+        self.reached.set()
+        assert self.go_on.wait(WAIT_SECONDS)
+        return super().run(units, title)
+
+
+class FailingRunner(PlainRunner):
+    """Fails for one table."""
+
+    def __init__(self, table: str, error: Exception | None = None) -> None:
+        self._table = table
+        self._error = error or PipelineFailed("The disk\nis full.")
+
+    def run(self, units: Sequence[Unit[R]], title: str) -> list[R]:
+        if title.endswith(self._table):
+            raise self._error
+        return super().run(units, title)
+
+
+@contextmanager
+def opened(lake: Lake, runner: PlainRunner | None = None) -> Iterator[Maintenance]:
+    """A server's maintenance: with claims of its own."""
+    gate = CommitGate(WAIT_SECONDS)
+    settings = MaintenanceSettings(patience=WAIT_SECONDS)
+    maintenance = Maintenance(lake, runner or PlainRunner(), gate, settings)
+    try:
+        yield maintenance
+    finally:
+        maintenance.close()
+
+
+def fill(catalog: Catalog, *tables: str, files: int = 3) -> None:
+    with duckdb.connect(":memory:") as connection:
+        for table in tables:
+            catalog.create_table("main", table, [ColumnSpec("i", "BIGINT")])
+            for number in range(files):
+                catalog.append(connection, f"SELECT {number}::BIGINT AS i", "main", table)
+
+
+def outcomes(lake: Lake) -> list[tuple[str, str | None, str | None]]:
+    """Job, table and outcome of all runs, oldest first."""
+    return [(entry.job, entry.table_name, entry.outcome) for entry in reversed(lake.history())]
+
+
+def test_a_dry_run_says_what_a_run_does_and_leaves_no_trace(lake: Lake) -> None:
+    catalog = lake.create_catalog("a")
+    fill(catalog, "t", "u")
+    fill(catalog, "single", files=1)
+    before = catalog.snapshot_id()
+    with opened(lake) as maintenance:
+        planned = maintenance.compact("a", dry_run=True)
+        assert (catalog.snapshot_id(), lake.history()) == (before, [])
+        done = maintenance.compact("a")
+    assert [(report.name, report.done.files_merged) for report in done] == [("t", 3), ("u", 3)]
+    assert [one.sources for report in planned for one in report.done.steps] == [
+        one.sources for report in done for one in report.done.steps
+    ]
+    assert outcomes(lake) == [("compact", "main.t", "done"), ("compact", "main.u", "done")]
+    [entry] = lake.history(limit=1)
+    assert entry.catalog == "a"
+    assert entry.report is not None
+    assert entry.report["files_merged"] == 3
+    assert entry.finished_at is not None
+    assert entry.started_at <= entry.finished_at
+
+
+def test_nobody_else_maintains_a_catalog_meanwhile(lake: Lake) -> None:
+    fill(lake.create_catalog("a"), "t")
+    fill(lake.create_catalog("b"), "t")
+    blocked = BlockedRunner()
+    with (
+        opened(lake, blocked) as first,
+        opened(lake) as second,
+        ThreadPoolExecutor(2) as threads,
+    ):
+        running = threads.submit(first.compact, "a")
+        try:
+            assert blocked.reached.wait(WAIT_SECONDS)
+            refused = r"The catalog a is being maintained: compact of main\.t by .+ since .+ UTC\."
+            for maintenance in (first, second):
+                with pytest.raises(MaintenanceRunning, match=refused):
+                    maintenance.compact("a", ("main", "t"), AT_ONCE)
+                with pytest.raises(MaintenanceRunning, match=refused):
+                    maintenance.expire("a", AT_ONCE, keep_last=1)
+            # Others, and those who only look, go on.
+            assert len(second.compact("b", caller=AT_ONCE)) == 1
+            assert len(second.compact("a", caller=AT_ONCE, dry_run=True)) == 1
+            assert second.cleanup(AT_ONCE) == []
+            waiting = threads.submit(second.compact, "a", ("main", "t"))
+        finally:
+            blocked.go_on.set()
+        assert [report.done.files_merged for report in running.result(WAIT_SECONDS)] == [3]
+        assert [report.done.steps for report in waiting.result(WAIT_SECONDS)] == [()]
+    runs = [entry for entry in reversed(lake.history("a")) if entry.catalog == "a"]
+    assert [entry.outcome for entry in runs] == ["done", "idle"]
+    assert runs[0].finished_at is not None
+    assert runs[0].finished_at <= runs[1].started_at
+
+
+def test_who_waits_may_lose_patience(lake: Lake) -> None:
+    fill(lake.create_catalog("a"), "t")
+    blocked = BlockedRunner()
+
+    def no_more() -> None:
+        raise QueryCancelled("The client has gone.")
+
+    with opened(lake, blocked) as first, ThreadPoolExecutor(1) as threads:
+        running = threads.submit(first.compact, "a")
+        try:
+            assert blocked.reached.wait(WAIT_SECONDS)
+            with pytest.raises(QueryCancelled):
+                first.compact("a", caller=Caller(no_more))
+        finally:
+            blocked.go_on.set()
+        running.result(WAIT_SECONDS)
+
+
+def test_a_table_that_fails_does_not_keep_the_others_waiting(lake: Lake) -> None:
+    fill(lake.create_catalog("a"), "t", "u", "v")
+    with opened(lake, FailingRunner("main.u")) as maintenance:
+        done = maintenance.compact("a")
+        assert [(report.name, report.error) for report in done] == [
+            ("t", None),
+            ("u", "The disk is full."),
+            ("v", None),
+        ]
+        with pytest.raises(PipelineFailed):
+            maintenance.compact("a", ("main", "u"))
+        subject = Subject(Job.COMPACT, "a", "main.u")
+        past = [run.outcome for run in maintenance.past() if run.subject == subject]
+        assert past == [Outcome.FAILED, Outcome.FAILED]
+    assert [outcome for _, _, outcome in outcomes(lake)] == ["done", "failed", "done", "failed"]
+    assert lake.history(limit=1)[0].report == {"error": "The disk is full."}
+
+
+def test_a_table_that_others_change_all_the_time_is_skipped(lake: Lake) -> None:
+    fill(lake.create_catalog("a"), "t")
+    conflict = CommitConflict("Others were faster.")
+    with opened(lake, FailingRunner("main.t", conflict)) as maintenance:
+        [report] = maintenance.compact("a")
+    assert report.error == "Others were faster."
+    assert outcomes(lake) == [("compact", "main.t", "skipped")]
+
+
+def test_a_stop_between_two_tables(lake: Lake) -> None:
+    fill(lake.create_catalog("a"), "t", "u")
+    blocked = BlockedRunner()
+    stopping = threading.Event()
+
+    def check() -> None:
+        if stopping.is_set():
+            raise QueryCancelled("The server is shutting down.")
+
+    with opened(lake, blocked) as maintenance, ThreadPoolExecutor(1) as threads:
+        running = threads.submit(maintenance.compact, "a", None, Caller(check))
+        assert blocked.reached.wait(WAIT_SECONDS)
+        stopping.set()
+        blocked.go_on.set()
+        with pytest.raises(QueryCancelled):
+            running.result(WAIT_SECONDS)
+        # What was committed is done, and the turn is free again.
+        assert outcomes(lake) == [("compact", "main.t", "done")]
+        assert [report.name for report in maintenance.compact("a", caller=AT_ONCE)] == ["u"]
+
+
+def test_a_run_whose_server_died_is_closed_by_the_next_one(lake: Lake) -> None:
+    fill(lake.create_catalog("a"), "t")
+    begun = datetime.now(UTC) - timedelta(hours=1)
+    lake.record(MaintenanceEntry("a", "expire", "gone:1", started_at=begun))
+    with opened(lake) as maintenance:
+        maintenance.compact("a")
+    assert outcomes(lake) == [("expire", None, "stopped"), ("compact", "main.t", "done")]
+
+
+def test_expiry_follows_the_rule_that_is_given(lake: Lake) -> None:
+    catalog = lake.create_catalog("a")
+    fill(catalog, "t")
+    with opened(lake) as maintenance:
+        with pytest.raises(InvalidRequest, match="Say which snapshots may go"):
+            maintenance.expire("a")
+        assert lake.history() == []
+        planned = maintenance.expire("a", keep_last=2, dry_run=True)
+        done = maintenance.expire("a", keep_last=2)
+    assert [one.id for one in planned.snapshots] == [one.id for one in done.snapshots]
+    assert len(catalog.snapshots()) == 2
+    assert outcomes(lake) == [("expire", None, "done")]
+
+
+def test_clean_ups_delete_what_no_catalog_can_see(lake: Lake, tmp_path: Path) -> None:
+    fill(lake.create_catalog("a"), "t")
+    lake.fork_catalog("a", "b")
+    a, b = lake.catalog("a"), lake.catalog("b")
+    with opened(lake) as maintenance:
+        now = timedelta(0)
+        maintenance.compact("a")
+        maintenance.expire("a", keep_last=1)
+        assert maintenance.cleanup(age=now) == []  # the fork sees all of them
+        maintenance.compact("b")
+        maintenance.expire("b", keep_last=1)
+        planned = maintenance.cleanup(age=now, dry_run=True)
+        assert all(Path(garbage.path).exists() for garbage in planned)
+        assert maintenance.cleanup(age=now) == planned
+        assert len(planned) == 3
+        assert not any(Path(garbage.path).exists() for garbage in planned)
+        with pytest.raises(InvalidRequest, match="of the last hour are never deleted"):
+            maintenance.orphans(age=now)
+    assert (a.missing_files(), b.missing_files()) == ([], [])
+    assert outcomes(lake)[-1] == ("cleanup", None, "done")
+
+
+def test_two_servers_take_turns(lake: Lake, metabase: str | Path, tmp_path: Path) -> None:
+    catalog = lake.create_catalog("a")
+    fill(catalog, "t", files=2)
+
+    def keep_compacting(other: Lake) -> None:
+        with opened(other) as maintenance, duckdb.connect(":memory:") as connection:
+            for number in range(5):
+                other.catalog("a").append(connection, f"SELECT {number} AS i", "main", "t")
+                maintenance.compact("a", ("main", "t"))
+
+    with (
+        Lake.open(metabase, tmp_path / "data") as first,
+        Lake.open(metabase, tmp_path / "data") as second,
+        ThreadPoolExecutor(2) as threads,
+    ):
+        for done in [threads.submit(keep_compacting, one) for one in (first, second)]:
+            done.result(WAIT_SECONDS)
+    runs = list(reversed(lake.history()))
+    assert len(runs) == 10
+    for earlier, later in pairwise(runs):
+        assert earlier.finished_at is not None
+        assert earlier.finished_at <= later.started_at
+    assert (
+        sum(file.record_count for file in catalog.files(catalog.table("main", "t").id).files) == 12
+    )
+
+
+@pytest.mark.parametrize("missing", ["catalog", "table"])
+def test_what_is_not_there(lake: Lake, missing: str) -> None:
+    lake.create_catalog("a")
+    work: Callable[[Maintenance], object] = {
+        "catalog": lambda maintenance: maintenance.compact("b"),
+        "table": lambda maintenance: maintenance.compact("a", ("main", "t")),
+    }[missing]
+    with opened(lake) as maintenance, pytest.raises(Exception, match=f"There is no {missing} "):
+        work(maintenance)
+    assert lake.history() == []

@@ -1,0 +1,201 @@
+"""``swanlake maintain`` against real servers."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import shlex
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from swanlake.cli.commands import swanlake as command
+from swanlake.client.driver import Connection
+from tests.cli_results import done, refused
+from tests.server_process import ServerProcess
+
+Maintain = Callable[..., Result]
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "maintenance.md"
+COMMANDS = ("compact", "expire", "cleanup", "orphans", "history")
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(command, ["maintain", *arguments], prog_name="swanlake")
+
+
+@pytest.fixture
+def own_server(start_server: Callable[..., ServerProcess]) -> ServerProcess:
+    """A server whose lake nobody else writes to."""
+    return start_server()
+
+
+@pytest.fixture
+def maintain(own_server: ServerProcess) -> Maintain:
+    """``maintain("compact", "--dry-run")``"""
+
+    def run_maintain(*arguments: str) -> Result:
+        return run(*arguments, "--url", own_server.url)
+
+    return run_maintain
+
+
+@pytest.fixture
+def sql(own_server: ServerProcess) -> Iterator[Callable[[str], list[dict[str, Any]]]]:
+    """Runs a text and gives its rows."""
+    with Connection(own_server.url) as connection:
+        yield lambda text: connection.execute(text).read_all().to_pylist()
+
+
+def rows_of(result: Result) -> list[dict[str, Any]]:
+    assert result.exit_code == 0, result.output
+    rows: list[dict[str, Any]] = json.loads(result.stdout)
+    return rows
+
+
+def fill(sql: Callable[..., Any], *tables: str) -> None:
+    for table in tables:
+        sql(f"CREATE TABLE {table} (i INTEGER)")
+        for place in range(3):
+            sql(f"INSERT INTO {table} SELECT * FROM range({place * 10}, {place * 10 + 10})")
+
+
+def test_a_lake_with_nothing_to_do(maintain: Maintain) -> None:
+    assert done(maintain("compact")) == "There is nothing to compact.\n"
+    assert done(maintain("compact", "--dry-run")) == "There is nothing to compact.\n"
+    assert done(maintain("expire", "--older-than", "7d")) == "No snapshot may go.\n"
+    assert done(maintain("cleanup")) == "There is nothing to delete.\n"
+    assert done(maintain("history", "--job", "compact")) == "Nothing has been maintained yet.\n"
+    assert done(maintain("compact", "--format", "json")) == "[]\n"
+
+
+def test_from_small_files_to_none(maintain: Maintain, sql: Callable[..., Any]) -> None:
+    fill(sql, "a", '"it\'s"')
+    planned = rows_of(maintain("compact", "--dry-run", "--format", "json"))
+    assert [(row["table_name"], row["files"]) for row in planned] == [("a", 3), ("it's", 3)]
+    compacted = maintain("compact", "--format", "json")
+    assert compacted.stderr == "compact main.a (1 of 2)\ncompact main.it's (2 of 2)\n"
+    rows = rows_of(compacted)
+    assert [row["sources"] for row in rows] == [row["sources"] for row in planned]
+
+    shown = done(maintain("expire", "--keep-last", "1", "--dry-run"))
+    assert "would expire" in shown
+    [newest] = [row["snapshot_id"] for row in sql("CALL swanlake_snapshots()")][-1:]
+    shown = done(maintain("expire", "--keep-last", "1", "--older-than", "0s"))
+    assert re.search(r"\d+ snapshots expired; the next clean-up has \d+ files", shown)
+    assert [row["snapshot_id"] for row in sql("CALL swanlake_snapshots()")] == [newest]
+
+    shown = done(maintain("cleanup", "--older-than", "0s", "--dry-run"))
+    assert re.search(r"6 files with [0-9,]+ bytes would be deleted\.", shown)
+    gone = rows_of(maintain("cleanup", "--older-than", "0s", "--format", "json"))
+    assert sorted(row["path"] for row in gone) == sorted(
+        path for row in rows for path in row["sources"]
+    )
+    assert done(maintain("orphans")) == "There is nothing to delete.\n"
+
+    history = rows_of(maintain("history", "--format", "json"))
+    assert [(row["job"], row["outcome"]) for row in history] == [
+        ("orphans", "idle"),
+        ("cleanup", "done"),
+        ("expire", "done"),
+        ("compact", "done"),
+        ("compact", "done"),
+    ]
+    assert "expire" in done(maintain("history", "--limit", "3"))
+    assert sql("SELECT count(*) AS n FROM a") == [{"n": 30}]
+
+
+def test_one_table_and_another_catalog(maintain: Maintain, sql: Callable[..., Any]) -> None:
+    sql("CALL swanlake_create_catalog('other')")
+    fill(sql, "t", "u", "other.main.t")
+    [row] = rows_of(maintain("compact", "--table", "t", "--format", "json"))
+    assert (row["catalog_name"], row["table_name"]) == ("swanlake", "t")
+    [row] = rows_of(maintain("compact", "--catalog", "other", "--format", "json"))
+    assert (row["catalog_name"], row["table_name"]) == ("other", "t")
+    history = rows_of(maintain("history", "--catalog", "other", "--format", "json"))
+    assert [row["table_name"] for row in history] == ["main.t"]
+    expired = maintain("expire", "--catalog", "other", "--keep-last", "1", "--format", "json")
+    assert {row["catalog_name"] for row in rows_of(expired)} == {"other"}
+
+
+def test_what_is_refused_exits_1(maintain: Maintain, sql: Callable[..., Any]) -> None:
+    refused(maintain("compact", "--table", "nothing"), 1, r"There is no table main\.nothing")
+    refused(maintain("compact", "--catalog", "nothing"), 1, "There is no catalog nothing")
+    refused(maintain("expire"), 1, "Say which snapshots may go")
+    refused(maintain("orphans", "--older-than", "1m"), 1, "of the last hour are never deleted")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["expire", "--keep-last", "0"],
+        ["expire", "--older-than", "7"],
+        ["history", "--job", "vacuum"],
+        ["compact", "--format", "xml"],
+        ["compact", "t"],
+        ["checkpoint"],
+    ],
+)
+def test_wrong_arguments_exit_2(arguments: list[str]) -> None:
+    assert run(*arguments).exit_code == 2
+
+
+def test_no_connection_exits_2() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"grpc://127.0.0.1:{free.getsockname()[1]}"
+        for name in COMMANDS:
+            refused(run(name, "--url", url), 2, f"Cannot connect to {url}: ")
+
+
+def test_a_bar_on_a_terminal(own_server: ServerProcess, sql: Callable[..., Any]) -> None:
+    fill(sql, "a", "b")
+    terminal, side = pty.openpty()
+    arguments = [sys.executable, "-m", "swanlake", "maintain", "compact", "--url", own_server.url]
+    finished = subprocess.run(
+        [*arguments, "--format", "json"],
+        stdout=subprocess.PIPE,
+        stderr=side,
+        env=os.environ | {"TERM": "xterm", "COLUMNS": "100"},
+        timeout=60,
+        check=True,
+    )
+    os.close(side)
+    seen = os.read(terminal, 1 << 16).decode()
+    os.close(terminal)
+    assert "compact main.b" in seen
+    assert "2/2" in seen
+    assert [row["table_name"] for row in json.loads(finished.stdout)] == ["a", "b"]
+
+
+# ---- the document --------------------------------------------------------------------------------
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
+
+
+def test_every_command_is_documented() -> None:
+    (shell,) = blocks("sh")
+    named = re.findall(r"^swanlake maintain ([a-z-]+)", shell, re.MULTILINE)
+    assert set(named) == set(COMMANDS)
+
+
+def test_the_examples_of_the_document(maintain: Maintain, sql: Callable[..., Any]) -> None:
+    fill(sql, "events")
+    for text in blocks("sql"):
+        for statement in text.split(";"):
+            if statement.strip():
+                sql(statement)
+    (shell,) = blocks("sh")
+    for line in shell.splitlines():
+        result = maintain(*shlex.split(line, comments=True)[2:])
+        assert result.exit_code == 0, result.output

@@ -1,0 +1,322 @@
+"""Maintenance by SQL and by itself, on real servers."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from swanlake.client.driver import Connection
+from swanlake.errors import SwanLakeError
+from swanlake.lake.lake import Lake
+from tests.server_process import ServerProcess
+
+Sql = Callable[[str], list[dict[str, Any]]]
+
+WAIT_SECONDS = 100.0
+#: Maintenance that begins as soon as there is something to do.
+EAGER = (
+    *("--maintenance", "on", "--maintenance-interval-seconds", "0.05"),
+    *("--maintenance-pause-seconds", "0", "--maintenance-small-files", "2"),
+)
+
+
+@pytest.fixture
+def sql(server: ServerProcess) -> Iterator[Sql]:
+    """Runs a text on the shared server and gives its rows, in a catalog of the test's own."""
+    with Connection(server.url) as connection:
+        name = f"c{uuid4().hex}"
+        connection.execute(f"CALL swanlake_create_catalog('{name}')").read_all()
+        connection.execute(f"USE {name}").read_all()
+        yield on(connection)
+
+
+def on(connection: Connection) -> Sql:
+    """What runs a text and gives its rows."""
+    return lambda text: connection.execute(text).read_all().to_pylist()
+
+
+def files(sql: Sql, *tables: str, number: int = 3) -> None:
+    """Tables of a few small files."""
+    for table in tables:
+        sql(f"CREATE TABLE {table} (i INTEGER)")
+        for place in range(number):
+            sql(f"INSERT INTO {table} SELECT * FROM range({place * 10}, {place * 10 + 10})")
+
+
+def refused(sql: Sql, text: str) -> tuple[str, str]:
+    with pytest.raises(SwanLakeError) as error:
+        sql(text)
+    return error.value.identifier, str(error.value)
+
+
+# ---- compaction ----------------------------------------------------------------------------------
+
+
+def test_a_dry_run_lists_what_the_run_does(sql: Sql) -> None:
+    files(sql, "t", "u")
+    planned = sql("CALL swanlake_compact(dry_run := true)")
+    assert [(row["table_name"], row["action"], row["files"]) for row in planned] == [
+        ("t", "merge", 3),
+        ("u", "merge", 3),
+    ]
+    assert all(row["dry_run"] and row["files_made"] is None for row in planned)
+    assert sql("CALL swanlake_maintenance_history(current_catalog())") == []
+    done = sql("CALL swanlake_compact()")
+    assert [row["sources"] for row in done] == [row["sources"] for row in planned]
+    assert [(row["rows"], row["files_made"], row["dry_run"]) for row in done] == [
+        (30, 1, False),
+        (30, 1, False),
+    ]
+    assert all(Path(row["outputs"][0]).stat().st_size == row["bytes_after"] for row in done)
+    assert sql("CALL swanlake_compact()") == []
+    assert sql("SELECT count(*) AS n, sum(i)::INT AS s FROM t") == [{"n": 30, "s": 435}]
+
+
+def test_tables_are_named_as_in_sql(sql: Sql) -> None:
+    sql('CREATE SCHEMA "the other"')
+    files(sql, "t", "u", '"the other"."a.b"', '"the other".c')
+    catalog = sql("SELECT current_catalog() AS c")[0]["c"]
+
+    def compacted(argument: str) -> list[tuple[str, str]]:
+        rows = sql(f"CALL swanlake_compact({argument})")
+        return [(row["schema_name"], row["table_name"]) for row in rows]
+
+    assert compacted("'T'") == [("main", "t")]
+    assert compacted("""'"the other"."a.b"'""") == [("the other", "a.b")]
+    sql('USE "the other"')
+    assert compacted("'c', dry_run := true") == [("the other", "c")]
+    sql("USE swanlake")
+    assert compacted(f"'{catalog}.main.u', true") == [("main", "u")]
+    assert compacted(f"'u', catalog := '{catalog}'") == [("main", "u")]
+    assert compacted(f"catalog := '{catalog}'") == [("the other", "c")]
+    assert refused(sql, "CALL swanlake_compact('nothing')")[0] == "TABLE_NOT_FOUND"
+    assert refused(sql, "CALL swanlake_compact('a.b.c.d')")[0] == "INVALID_REQUEST"
+    assert refused(sql, f"CALL swanlake_compact('x.y.z', catalog := '{catalog}')")[0] == (
+        "INVALID_REQUEST"
+    )
+    assert refused(sql, "CALL swanlake_compact(catalog := 'nowhere')")[0] == "CATALOG_NOT_FOUND"
+
+
+@pytest.mark.parametrize("call", ["compact()", "expire(keep_last := 1)", "cleanup()", "orphans()"])
+def test_maintenance_is_no_part_of_a_transaction(sql: Sql, call: str) -> None:
+    sql("BEGIN")
+    identifier, text = refused(sql, f"CALL swanlake_{call}")
+    assert identifier == "TRANSACTION_ACTIVE"
+    assert "cannot be part of a transaction" in text
+    sql("ROLLBACK")
+
+
+# ---- snapshots -----------------------------------------------------------------------------------
+
+
+def test_snapshots_go_by_number_and_age_and_with_them_time_travel(sql: Sql) -> None:
+    files(sql, "t")
+    assert sql("SELECT count(*) AS n FROM t AT (VERSION => 2)") == [{"n": 10}]
+    assert sql("CALL swanlake_expire(older_than := INTERVAL '7 days')") == []
+    assert sql("CALL swanlake_expire(older_than := '7d')") == []
+    assert sql("CALL swanlake_expire('0s', 100)") == []
+    planned = sql("CALL swanlake_expire(keep_last := 2, dry_run := true)")
+    assert sql("SELECT count(*) AS n FROM t AT (VERSION => 2)") == [{"n": 10}]
+    done = sql("CALL swanlake_expire(keep_last := 2)")
+    assert [row | {"dry_run": True} for row in done] == planned
+    gone = [row["snapshot_id"] for row in done if row["kind"] == "snapshot"]
+    assert gone == [0, 1, 2]
+    refused(sql, "SELECT count(*) FROM t AT (VERSION => 1)")
+    assert sql("SELECT count(*) AS n FROM t") == [{"n": 30}]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "",
+        "keep_last := 0",
+        "older_than := '7'",
+        "older_than := INTERVAL '-1 day'",
+        "keep_last := 1.5",
+    ],
+)
+def test_a_rule_that_is_none(sql: Sql, arguments: str) -> None:
+    assert refused(sql, f"CALL swanlake_expire({arguments})")[0] == "INVALID_REQUEST"
+
+
+# ---- files ---------------------------------------------------------------------------------------
+
+
+def test_clean_ups_and_orphans(start_server: Callable[..., ServerProcess]) -> None:
+    server = start_server()
+    with Connection(server.url) as connection:
+        sql = on(connection)
+        files(sql, "t")
+        [merged] = sql("CALL swanlake_compact()")
+        sources = sorted(merged["sources"])
+        assert sql("CALL swanlake_cleanup()") == []  # not for a day
+        planned = sql("CALL swanlake_cleanup(older_than := '0s', dry_run := true)")
+        assert sorted(row["path"] for row in planned) == sources
+        assert all(Path(path).exists() for path in sources)
+        done = sql("CALL swanlake_cleanup(INTERVAL '0 seconds')")
+        assert [row | {"dry_run": True} for row in done] == planned
+        assert {row["reason"] for row in done} == {"no snapshot needs it"}
+        assert not any(Path(path).exists() for path in sources)
+
+        place = server.home / "data" / "swanlake" / "main" / "t"
+        old, young = place / "old.parquet", place / "young.parquet"
+        for file in (old, young):
+            file.write_bytes(b"nobody knows it")
+        long_ago = time.time() - 3 * 86400
+        os.utime(old, (long_ago, long_ago))
+        assert refused(sql, "CALL swanlake_orphans('1m')")[0] == "INVALID_REQUEST"
+        assert [row["path"] for row in sql("CALL swanlake_orphans(dry_run := true)")] == [str(old)]
+        assert old.exists()
+        assert [row["path"] for row in sql("CALL swanlake_orphans()")] == [str(old)]
+        assert not old.exists()
+        assert young.exists()
+        assert sql("SELECT count(*) AS n FROM t") == [{"n": 30}]
+
+
+def test_history_says_who_did_what(sql: Sql) -> None:
+    files(sql, "t")
+    sql("CALL swanlake_compact('t')")
+    sql("CALL swanlake_compact('t')")
+    sql("CALL swanlake_expire(keep_last := 1)")
+    rows = sql("CALL swanlake_maintenance_history(current_catalog())")
+    assert [(row["job"], row["table_name"], row["outcome"]) for row in rows] == [
+        ("expire", None, "done"),
+        ("compact", "main.t", "idle"),
+        ("compact", "main.t", "done"),
+    ]
+    assert all(row["started_at"] <= row["finished_at"] for row in rows)
+    assert '"files_merged": 3' in rows[2]["report"]
+    some = sql("CALL swanlake_maintenance_history(current_catalog(), 'compact', last := 1)")
+    assert [row["outcome"] for row in some] == ["idle"]
+    assert refused(sql, "CALL swanlake_maintenance_history(job := 'vacuum')")[0] == (
+        "INVALID_REQUEST"
+    )
+
+
+# ---- turns ---------------------------------------------------------------------------------------
+
+
+def test_who_comes_second_is_told_so(
+    start_server: Callable[..., ServerProcess], metabase: str | Path, tmp_path: Path
+) -> None:
+    server = start_server(
+        "--commit-lock-timeout-seconds",
+        "0.2",
+        "--data-path",
+        str(tmp_path / "data"),
+        **({"SWANLAKE_METABASE_URL": metabase} if isinstance(metabase, str) else {}),
+    )
+    place = metabase if isinstance(metabase, str) else server.home / "catalogs"
+    with Lake.open(place, tmp_path / "data") as lake, Connection(server.url) as connection:
+        sql = on(connection)
+        files(sql, "t")
+        claims = lake.claims()
+        assert claims.take(f"maintenance:{lake.catalog('swanlake').info.id}")
+        identifier, text = refused(sql, "CALL swanlake_compact()")
+        assert identifier == "MAINTENANCE_RUNNING"
+        assert text.startswith("The catalog swanlake is being maintained")
+        assert len(sql("CALL swanlake_compact(dry_run := true)")) == 1
+        claims.close()
+        assert len(sql("CALL swanlake_compact()")) == 1
+
+
+def test_two_servers_never_maintain_one_catalog_at_once(
+    start_server: Callable[..., ServerProcess], postgres_database: str, tmp_path: Path
+) -> None:
+    data = str(tmp_path / "data")
+    servers = [
+        start_server(*EAGER, "--data-path", data, SWANLAKE_METABASE_URL=postgres_database)
+        for _ in range(2)
+    ]
+    with Connection(servers[0].url) as connection:
+        connection.execute("CREATE TABLE t (i INTEGER)").read_all()
+
+    def write_and_compact(server: ServerProcess) -> None:
+        with Connection(server.url) as connection:
+            for number in range(3):
+                connection.execute(f"INSERT INTO t VALUES ({number}), ({number})").read_all()
+                connection.execute("CALL swanlake_compact('t')").read_all()
+
+    with ThreadPoolExecutor(2) as threads:
+        for done in [threads.submit(write_and_compact, server) for server in servers]:
+            done.result(WAIT_SECONDS)
+    with Lake.open(postgres_database, data) as lake:
+        catalog = lake.catalog("swanlake")
+        wait_until(lambda: len(catalog.files(catalog.table("main", "t").id).files) <= 1)
+        runs = [entry for entry in reversed(lake.history(limit=1000)) if entry.catalog]
+        assert len({entry.server for entry in runs}) == 2
+        over = [entry for entry in runs if entry.finished_at is not None]
+        for earlier, later in pairwise(over):
+            assert earlier.finished_at is not None
+            assert earlier.finished_at <= later.started_at
+        assert catalog.check() == []
+    with Connection(servers[1].url) as connection:
+        [row] = (
+            connection.execute("SELECT count(*) AS n, sum(i)::INT AS s FROM t")
+            .read_all()
+            .to_pylist()
+        )
+    assert row == {"n": 12, "s": 12}
+
+
+# ---- by itself -----------------------------------------------------------------------------------
+
+
+def wait_until(reached: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_a_server_maintains_its_lake_by_itself(
+    start_server: Callable[..., ServerProcess], request: pytest.FixtureRequest, kind: str
+) -> None:
+    environment = (
+        {"SWANLAKE_METABASE_URL": request.getfixturevalue("postgres_database")}
+        if kind == "postgres"
+        else {}
+    )
+    server = start_server(
+        *EAGER,
+        "--maintenance-snapshot-keep-last",
+        "1",
+        "--maintenance-cleanup-age-seconds",
+        "0",
+        **environment,
+    )
+    with Connection(server.url) as connection:
+        sql = on(connection)
+        files(sql, "t")
+        place = server.home / "data" / "swanlake" / "main" / "t"
+        wait_until(lambda: len(list(place.glob("*.parquet"))) == 1)
+        wait_until(lambda: len(sql("CALL swanlake_snapshots()")) == 1)
+        assert sql("SELECT count(*) AS n FROM t") == [{"n": 30}]
+        done = sql("SELECT 1 AS one")
+        assert done == [{"one": 1}]
+        jobs = {
+            row["job"]
+            for row in sql("CALL swanlake_maintenance_history(last := 1000)")
+            if row["outcome"] == "done"
+        }
+        assert {"compact", "expire", "cleanup"} <= jobs
+        orphans = sql("CALL swanlake_maintenance_history(job := 'orphans')")
+        assert len(orphans) == 1  # and not again today
+    assert server.stop() == 0
+    assert "Traceback" not in server.log_text
+
+
+def test_a_window_that_makes_no_sense_is_refused_at_the_start(
+    start_server: Callable[..., ServerProcess],
+) -> None:
+    with pytest.raises(AssertionError, match="maintenance_window: 'night' is not two times"):
+        start_server("--maintenance-window", "night")

@@ -1,0 +1,253 @@
+"""Which maintenance is due, without a lake and without waiting."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, time, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from swanlake.errors import ConfigError
+from swanlake.lake.history import Outcome
+from swanlake.lake.survey import CatalogSurvey, TableSurvey
+from swanlake.pipeline.triggers import (
+    Due,
+    Job,
+    PastRun,
+    Rules,
+    Subject,
+    Window,
+    compact_reason,
+    due,
+    expire_reason,
+    parse_window,
+)
+
+NOW = datetime(2026, 11, 16, 3, 0, tzinfo=UTC)
+MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
+COMPACT, ORPHANS = Subject(Job.COMPACT, "a", "main.t"), Subject(Job.ORPHANS)
+#: A table with all that makes work.
+WORN = TableSurvey(1, "main", "t", files=20, small_files=20, rows=100)
+
+
+def subjects(found: list[Due]) -> list[Subject]:
+    return [one.subject for one in found]
+
+
+# ---- tables --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("table", "reason"),
+    [
+        (TableSurvey(1, "main", "t"), None),
+        (TableSurvey(1, "main", "t", files=9, small_files=9), None),
+        (TableSurvey(1, "main", "t", files=10, small_files=10), "10 of 10 files are small"),
+        (TableSurvey(1, "main", "t", files=40, small_files=10), "10 of 40 files are small"),
+        (TableSurvey(1, "main", "t", files=41, small_files=10), None),
+        (TableSurvey(1, "main", "t", files=1, rows=100, deleted_rows=24), None),
+        (
+            TableSurvey(1, "main", "t", files=1, rows=100, deleted_rows=25),
+            "25 of 100 rows are deleted",
+        ),
+        (TableSurvey(1, "main", "t", inlined_rows=999), None),
+        (TableSurvey(1, "main", "t", inlined_rows=1000), "1000 rows are in the metadata"),
+    ],
+)
+def test_when_a_table_is_worth_the_work(table: TableSurvey, reason: str | None) -> None:
+    assert compact_reason(table, Rules()) == reason
+
+
+# ---- snapshots -----------------------------------------------------------------------------------
+
+
+def expires(snapshots: int, oldest: timedelta, age: timedelta | None, keep: int | None) -> bool:
+    survey = CatalogSurvey(snapshots=snapshots, oldest_snapshot=NOW - oldest)
+    rules = Rules(snapshot_max_age=age, snapshot_keep_last=keep)
+    return expire_reason(survey, rules, NOW) is not None
+
+
+def test_snapshots_are_kept_for_ever_unless_there_is_a_rule() -> None:
+    assert not expires(1_000_000, 1000 * DAY, None, None)
+
+
+def test_snapshots_expire_by_age_by_number_or_by_both() -> None:
+    assert expires(5, 8 * DAY, 7 * DAY, None)
+    assert not expires(5, 6 * DAY, 7 * DAY, None)
+    assert expires(11, MINUTE, None, 10)
+    assert not expires(10, MINUTE, None, 10)
+    assert expires(11, 8 * DAY, 7 * DAY, 10)
+    assert not expires(11, 6 * DAY, 7 * DAY, 10)
+    assert not expires(10, 8 * DAY, 7 * DAY, 10)
+    assert not expires(1, 8 * DAY, 7 * DAY, None)  # the newest never goes
+
+
+# ---- the order, and the whole lake ---------------------------------------------------------------
+
+
+def test_all_jobs_in_their_order() -> None:
+    worn = CatalogSurvey((WORN,), 5, NOW - 9 * DAY, 3, NOW - 2 * DAY)
+    found = due(NOW, Rules(snapshot_max_age=7 * DAY), {"a": worn, "b": worn})
+    assert subjects(found) == [
+        Subject(Job.COMPACT, "a", "main.t"),
+        Subject(Job.COMPACT, "b", "main.t"),
+        Subject(Job.EXPIRE, "a"),
+        Subject(Job.EXPIRE, "b"),
+        Subject(Job.CLEANUP),
+        ORPHANS,
+    ]
+    assert found[4].reason == "6 files wait to be deleted"
+
+
+def test_files_that_wait_are_deleted_when_their_time_has_come() -> None:
+    young = CatalogSurvey(unneeded_files=3, unneeded_since=NOW - 23 * HOUR)
+    assert subjects(due(NOW, Rules(), {"a": young})) == [ORPHANS]
+    assert Subject(Job.CLEANUP) in subjects(due(NOW + 2 * HOUR, Rules(), {"a": young}))
+
+
+# ---- distance ------------------------------------------------------------------------------------
+
+
+def waits_for(*outcomes: Outcome | None, subject: Subject = COMPACT) -> float:
+    """Minutes after the newest of these runs, a minute apart, until the job is due again."""
+    runs = [
+        PastRun(subject, NOW - place * MINUTE, outcome)
+        for place, outcome in enumerate(reversed(outcomes))
+    ]
+    catalogs = {"a": CatalogSurvey((WORN,))}
+    for minute in range(60 * 25):
+        if subject in subjects(due(NOW + minute * MINUTE, Rules(), catalogs, runs)):
+            return minute
+    raise AssertionError("never")
+
+
+def test_runs_keep_a_distance_that_grows_while_they_bring_nothing() -> None:
+    done, idle, failed = Outcome.DONE, Outcome.IDLE, Outcome.FAILED
+    assert waits_for(done) == 10
+    assert waits_for(done, done, done) == 10
+    assert waits_for(failed) == 20
+    assert waits_for(failed, failed) == 40
+    assert waits_for(idle, failed) == 40
+    assert waits_for(*[failed] * 100) == 60
+    assert waits_for(failed, failed, done) == 10
+    assert waits_for(done, failed) == 20
+    assert waits_for(failed, Outcome.STOPPED) == 10
+    assert waits_for(None) == 10
+    assert waits_for(Outcome.SKIPPED) == 20
+
+
+def test_orphans_are_looked_for_once_a_day_and_sooner_after_a_failure() -> None:
+    assert waits_for(Outcome.DONE, subject=ORPHANS) == 24 * 60
+    assert waits_for(Outcome.IDLE, subject=ORPHANS) == 24 * 60
+    assert waits_for(Outcome.DONE, Outcome.FAILED, subject=ORPHANS) == 20
+
+
+def test_a_run_on_one_table_is_none_on_another() -> None:
+    other = TableSurvey(2, "main", "u", files=20, small_files=20)
+    past = [PastRun(Subject(Job.COMPACT, "a", "main.t"), NOW, Outcome.DONE)]
+    found = due(NOW, Rules(), {"a": CatalogSurvey((WORN, other))}, past)
+    assert Subject(Job.COMPACT, "a", "main.u") in subjects(found)
+    assert Subject(Job.COMPACT, "a", "main.t") not in subjects(found)
+
+
+# ---- the window ----------------------------------------------------------------------------------
+
+
+def test_windows_as_people_write_them() -> None:
+    assert parse_window("") is None
+    assert parse_window(" 01:00-05:30 ") == Window(time(1), time(5, 30))
+    for text in ("01:00", "1-5", "05:00-05:00", "25:00-26:00", "night", "01:00-02:00-03:00"):
+        with pytest.raises(ConfigError, match="maintenance_window"):
+            parse_window(text)
+
+
+def test_a_window_may_cross_midnight() -> None:
+    night = Window(time(22), time(4))
+    assert datetime(2026, 1, 1, 23, tzinfo=UTC) in night
+    assert datetime(2026, 1, 1, 3, 59, tzinfo=UTC) in night
+    assert datetime(2026, 1, 1, 4, tzinfo=UTC) not in night
+    assert datetime(2026, 1, 1, 12, tzinfo=UTC) not in night
+
+
+times = st.times()
+
+
+@given(times, times, st.datetimes(timezones=st.just(UTC)))
+def test_two_windows_share_the_day(begin: time, end: time, now: datetime) -> None:
+    if begin != end:
+        assert (now in Window(begin, end)) != (now in Window(end, begin))
+
+
+# ---- whatever the numbers ------------------------------------------------------------------------
+
+numbers = st.integers(0, 2000)
+moments = st.datetimes(datetime(2026, 11, 1), datetime(2026, 11, 30), timezones=st.just(UTC))
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> TableSurvey:
+    files, rows = draw(numbers), draw(numbers)
+    return TableSurvey(
+        draw(st.integers(1, 5)),
+        "main",
+        draw(st.sampled_from("tuv")),
+        files,
+        draw(st.integers(0, files)),
+        rows,
+        draw(st.integers(0, rows)),
+        draw(numbers),
+    )
+
+
+surveys = st.builds(
+    CatalogSurvey,
+    st.lists(tables(), max_size=3, unique_by=lambda table: table.name).map(tuple),
+    st.integers(1, 50),
+    moments,
+    numbers,
+    st.none() | moments,
+)
+rules = st.builds(
+    Rules,
+    small_files=st.integers(2, 50),
+    small_file_ratio=st.floats(0, 1),
+    deleted_ratio=st.floats(0.001, 1),
+    inlined_rows=st.integers(1, 2000),
+    snapshot_max_age=st.none() | st.timedeltas(MINUTE, 20 * DAY),
+    snapshot_keep_last=st.none() | st.integers(1, 50),
+    cleanup_age=st.timedeltas(timedelta(0), 9 * DAY),
+    pause=st.timedeltas(timedelta(0), 2 * DAY),
+    window=st.none()
+    | st.builds(Window, times, times).filter(lambda window: window.begin != window.end),
+)
+catalogs = st.dictionaries(st.sampled_from("abc"), surveys, max_size=3)
+
+
+@given(moments, rules, catalogs, st.data())
+def test_what_is_due_is_in_order_in_the_window_and_at_a_distance(
+    now: datetime, rules: Rules, catalogs: dict[str, CatalogSurvey], data: st.DataObject
+) -> None:
+    first = due(now, rules, catalogs)
+    if rules.window is not None and now not in rules.window:
+        assert first == []
+        return
+    jobs = [one.subject.job for one in first]
+    assert jobs == sorted(jobs, key=list(Job).index)
+    assert len(set(subjects(first))) == len(first)
+    if rules.snapshot_max_age is None and rules.snapshot_keep_last is None:
+        assert Job.EXPIRE not in jobs
+    past = [
+        PastRun(one.subject, now, data.draw(st.sampled_from(Outcome)))
+        for one in first
+        if data.draw(st.booleans())
+    ]
+    # Within the pause nothing is done again, and all that was not done is still due.
+    if rules.pause:
+        left = set(subjects(first)) - {run.subject for run in past}
+        assert set(subjects(due(now, rules, catalogs, past))) == left
+    # After a day and the pause everything is, whatever became of it.
+    later = now + DAY + rules.pause
+    if rules.window is None:
+        again = {one.subject for one in due(later, rules, catalogs, past)}
+        assert again >= set(subjects(first))
