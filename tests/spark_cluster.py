@@ -103,13 +103,28 @@ class SparkDaemon:
 
 def kill_at_once(*daemons: SparkDaemon) -> None:
     """Nobody lives long enough to notice that the others are dead."""
-    family = [process for daemon in daemons for process in daemon.family()]
-    for process in family:
-        with suppress(psutil.NoSuchProcess):
-            process.send_signal(signal.SIGKILL)
+    family = _signal(signal.SIGKILL, daemons)
     for daemon in daemons:
         daemon.reap()
     psutil.wait_procs(family, START_SECONDS)
+
+
+def freeze(*daemons: SparkDaemon) -> None:
+    """They stand still until they are thawed, or killed."""
+    _signal(signal.SIGSTOP, daemons)
+
+
+def thaw(*daemons: SparkDaemon) -> None:
+    """Those of them that live go on."""
+    _signal(signal.SIGCONT, daemons)
+
+
+def _signal(number: signal.Signals, daemons: Iterable[SparkDaemon]) -> list[psutil.Process]:
+    family = [process for daemon in daemons for process in daemon.family()]
+    for process in family:
+        with suppress(psutil.NoSuchProcess):
+            process.send_signal(number)
+    return family
 
 
 class StandaloneCluster:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -14,7 +14,9 @@ from tests.spark_cluster import (
     ConnectServer,
     SparkDaemon,
     StandaloneCluster,
+    freeze,
     short_directory,
+    thaw,
     writer_below,
 )
 
@@ -26,13 +28,27 @@ MANY = 6_000_000
 
 @contextmanager
 def while_writing(lab: SparkLab, *daemons: SparkDaemon) -> Iterator[SparkDaemon]:
-    """Flushes; the block runs when one of the daemons writes files, and must keep it from that."""
+    """Flushes; when one of the daemons writes files all stand still, and the block may kill it."""
     with ThreadPoolExecutor(1) as pool:
         flush = pool.submit(lab.try_to_flush)
-        yield eventually(lambda: writer_below(lab.data, daemons), PATIENCE_SECONDS)
-        assert lab.being_written, "the flush was over before anyone died"
-        assert not flush.done()
+        try:
+            yield eventually(lambda: frozen_writer(lab, daemons), PATIENCE_SECONDS)
+            assert lab.being_written, "the flush was over before anyone died"
+            assert not flush.done()
+        finally:
+            thaw(*daemons)
         flush.result(PATIENCE_SECONDS)
+
+
+def frozen_writer(lab: SparkLab, daemons: Sequence[SparkDaemon]) -> SparkDaemon | None:
+    """The one that writes files now; all of them are frozen then."""
+    if not lab.being_written:
+        return None
+    freeze(*daemons)
+    found = writer_below(lab.data, daemons)
+    if found is None:
+        thaw(*daemons)
+    return found
 
 
 def test_a_worker_dies_in_a_flush(make_lab: MakeLab) -> None:
