@@ -84,22 +84,32 @@ class SparkDaemon:
 
     def family(self) -> list[psutil.Process]:
         """The JVM and all processes that it started, in its name or in that of others."""
-        assert self._process is not None
+        if self._process is None or self._process.poll() is not None:
+            return []
         with suppress(psutil.NoSuchProcess):
             parent = psutil.Process(self._process.pid)
             return [parent, *parent.children(recursive=True)]
         return []
 
     def kill(self) -> None:
-        """As if its machine were switched off: everything at once."""
-        if self._process is None:
-            return
-        family = self.family()
-        for process in family:
-            with suppress(psutil.NoSuchProcess):
-                process.send_signal(signal.SIGKILL)
-        self._process.wait(START_SECONDS)
-        psutil.wait_procs(family, START_SECONDS)
+        """As if its machine were switched off."""
+        kill_at_once(self)
+
+    def reap(self) -> None:
+        """Returns when it is dead."""
+        if self._process is not None:
+            self._process.wait(START_SECONDS)
+
+
+def kill_at_once(*daemons: SparkDaemon) -> None:
+    """Nobody lives long enough to notice that the others are dead."""
+    family = [process for daemon in daemons for process in daemon.family()]
+    for process in family:
+        with suppress(psutil.NoSuchProcess):
+            process.send_signal(signal.SIGKILL)
+    for daemon in daemons:
+        daemon.reap()
+    psutil.wait_procs(family, START_SECONDS)
 
 
 class StandaloneCluster:
@@ -146,8 +156,7 @@ class StandaloneCluster:
 
     def kill(self) -> None:
         """All of it."""
-        for daemon in (*self.workers, self._master):
-            daemon.kill()
+        kill_at_once(self._master, *self.workers)
 
     def __enter__(self) -> StandaloneCluster:
         try:
