@@ -63,8 +63,12 @@ def bare(bare_directory: Path) -> str:
     return bare_python(bare_directory / "bare")
 
 
-#: For each process this is another place: only the server's working directory has a queue.
-HIDDEN = {"DUCKLING_QUEUE_ROOT": "/proc/self/cwd/queue"}
+HIDDEN = {
+    # For each process this is another place: only the server's working directory has a queue.
+    "DUCKLING_QUEUE_ROOT": "/proc/self/cwd/queue",
+    "SWANLAKE_TRANSFORMS": "tests.integration.pipeline.some_transforms",
+    "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[3]), *sys.path]),
+}
 
 
 def assert_flushes_what_executors_do_not_see(lab: SparkLab) -> None:
@@ -73,6 +77,13 @@ def assert_flushes_what_executors_do_not_see(lab: SparkLab) -> None:
     assert [report["rows"] for report in lab.flush()] == [200_001]
     lab.assert_holds(range(200_001))
     assert lab.server.log_text.count(SENT) == 2
+    lab.sql(
+        "CREATE TABLE with_udf (id BIGINT, note VARCHAR)",
+        "INSERT INTO duckling_queue.with_udf VALUES (1, 'a'), (2, 'b')",
+    )
+    lab.flush()
+    notes = [row["note"] for row in lab.sql("SELECT note FROM with_udf ORDER BY id")]
+    assert notes == ["A!", "B!"], "a transform has rows and code that only the server has"
     assert "Bearer" not in lab.said()
 
 
