@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -20,10 +21,10 @@ def twin_maker(
     if request.param == "sqlite":
         maker = TwinMaker(home / "catalogs", home)
     else:
-        url = request.getfixturevalue("postgres")
+        url, name = request.getfixturevalue("postgres"), f"twins_{uuid4().hex}"
         with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute("CREATE DATABASE twins")
-        maker = TwinMaker(make_conninfo(url, dbname="twins"), home)
+            connection.execute(f"CREATE DATABASE {name}")
+        maker = TwinMaker(make_conninfo(url, dbname=name), home)
     yield maker
     maker.close()
 

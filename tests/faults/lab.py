@@ -12,10 +12,13 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import adbc_driver_flightsql.dbapi as adbc
 import duckdb
+import psycopg
 import pyarrow as pa
+from psycopg.conninfo import make_conninfo
 
 from swanlake.engine.extensions import load_extensions
 from swanlake.lake.lake import Lake
@@ -314,6 +317,23 @@ class Lab:
         """Flushes, and compares the lake with the book."""
         self.flush()
         self.book.assert_true(self.found())
+
+
+@contextmanager
+def lab_on(kind: str, postgres: Callable[[], str], home: Path, **environment: str) -> Iterator[Lab]:
+    """A lab on SQLite, or in a database of its own on PostgreSQL."""
+    if kind == "sqlite":
+        lab = Lab(home, **environment)
+        yield lab
+        lab.server.kill()
+        return
+    name = f"test_{uuid4().hex}"
+    with psycopg.connect(postgres(), autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+        lab = Lab(home, make_conninfo(postgres(), dbname=name), **environment)
+        yield lab
+        lab.server.kill()
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 def location_of(metabase: str | Path, data: Path) -> LakeLocation:

@@ -10,12 +10,11 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from uuid import uuid4
 
 import adbc_driver_flightsql.dbapi as adbc
-import psycopg
 import pytest
-from psycopg.conninfo import make_conninfo
 
 from tests.faults.doomed_server import (
     ADOPT_STEPS,
@@ -26,7 +25,7 @@ from tests.faults.doomed_server import (
     LETTER_STEPS,
     REPLAY_STEPS,
 )
-from tests.faults.lab import ORDINARY, Book, Lab, Producer, Way, bulk, stock_cursor
+from tests.faults.lab import ORDINARY, Book, Lab, Producer, Way, bulk, lab_on, stock_cursor
 from tests.flight import eventually
 
 #: A walk of many deaths; a death and a start take two seconds, or ten on a busy machine.
@@ -41,18 +40,9 @@ SEGMENTS = "CALL duckling_queue_segments()"
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])
 def lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """One lake for all deaths of a kind: what one of them spoils, the next ones show."""
-    url, name = "", f"test_{uuid4().hex}"
-    if request.param == "postgres":
-        postgres: str = request.getfixturevalue("postgres")
-        url = make_conninfo(postgres, dbname=name)
-        with psycopg.connect(postgres, autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {name}")
-    lab = Lab(tmp_path_factory.mktemp("lab") / "home", url)
-    yield lab
-    lab.server.kill()
-    if url:
-        with psycopg.connect(postgres, autocommit=True) as connection:
-            connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    home = tmp_path_factory.mktemp("lab") / "home"
+    with lab_on(request.param, partial(request.getfixturevalue, "postgres"), home) as lab:
+        yield lab
 
 
 @pytest.fixture(autouse=True)

@@ -12,15 +12,13 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
-from uuid import uuid4
+from functools import partial
 
 import psutil
-import psycopg
 import pytest
-from psycopg.conninfo import make_conninfo
 
 from tests.faults.doomed_server import FLUSH_STEPS
-from tests.faults.lab import Lab
+from tests.faults.lab import Lab, lab_on
 from tests.flight import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
@@ -33,18 +31,14 @@ _START_SECONDS = 180
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])
 def lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """One lake for all deaths, on a server as it is by default."""
-    url, name = "", f"test_{uuid4().hex}"
-    if request.param == "postgres":
-        postgres: str = request.getfixturevalue("postgres")
-        url = make_conninfo(postgres, dbname=name)
-        with psycopg.connect(postgres, autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {name}")
-    lab = Lab(tmp_path_factory.mktemp("lab") / "home", url, SWANLAKE_PIPELINE="spark")
-    yield lab
-    lab.server.kill()
-    if url:
-        with psycopg.connect(postgres, autocommit=True) as connection:
-            connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    home = tmp_path_factory.mktemp("lab") / "home"
+    with lab_on(
+        request.param,
+        partial(request.getfixturevalue, "postgres"),
+        home,
+        SWANLAKE_PIPELINE="spark",
+    ) as lab:
+        yield lab
 
 
 def parts(lab: Lab) -> dict[str, list[psutil.Process]]:

@@ -236,7 +236,9 @@ def test_a_prepared_insert_outlives_a_change_of_its_table(
     cursor.execute(f"ALTER TABLE {swans} DROP COLUMN n")
     cursor.execute(f"ALTER TABLE {swans} ADD COLUMN extra INTEGER DEFAULT 5")
     client.put(command, SWANS)
-    assert rows(cursor, f"FROM duckling_queue.{swans} WHERE i = 1") == [(1, "a", 5)] * 2
+    # Rows of the old kind are sealed, and may be in the table already.
+    everywhere = f"FROM duckling_queue.{swans} UNION ALL FROM {swans}"
+    assert rows(cursor, f"FROM ({everywhere}) WHERE i = 1") == [(1, "a", 5)] * 2
 
 
 # ---- bulk ingestion ------------------------------------------------------------------------------
