@@ -32,7 +32,7 @@ import pyarrow.flight as flight
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks._measure import Answer, Target, at_least, at_most, p50, p99, print_table
-from swanlake.client.driver import Connection
+from swanlake.client import FlightSQLClient
 from swanlake.errors import SwanLakeError
 from swanlake.protocol import messages
 from tests.faults.crew import Crew, wait_for_all
@@ -120,7 +120,7 @@ class Cell:
 @contextmanager
 def sql_text(url: str, table: str, client: int, rows: int) -> Iterator[Insert]:
     """Our driver, a new text every time."""
-    with Connection(url) as connection:
+    with FlightSQLClient(url) as connection:
 
         def insert(number: int) -> int:
             values = f"({number}, {client}, TIMESTAMP '{MOMENT}', '{NOTE}')"
@@ -235,7 +235,7 @@ def together(spent: list[Spent]) -> Spent:
 class Bench:
     """The server, and the tables that were filled on it."""
 
-    def __init__(self, server: ServerProcess, control: Connection, effort: Effort) -> None:
+    def __init__(self, server: ServerProcess, control: FlightSQLClient, effort: Effort) -> None:
         self.server = server
         self.control = control
         self.effort = effort
@@ -294,7 +294,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="swanlake-bench-") as folder:
         with (
             ServerProcess(Path(folder) / "server") as server,
-            Connection(server.url) as control,
+            FlightSQLClient(server.url) as control,
         ):
             bench = Bench(server, control, effort)
             for clients in CLIENTS:

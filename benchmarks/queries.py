@@ -23,7 +23,7 @@ import pyarrow.flight as flight
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks._measure import Answer, at_least, at_most, at_most_more, p50, p99, print_table
-from swanlake.client.driver import Connection
+from swanlake.client import FlightSQLClient
 from swanlake.config import Settings
 from swanlake.engine.instance import Engine, EngineSpec
 from swanlake.lake.lake import DEFAULT_CATALOG, Lake
@@ -65,7 +65,7 @@ def main() -> None:
         local = engine.connect()
         with (
             ServerProcess(home / "server") as server,
-            Connection(server.url) as ours,
+            FlightSQLClient(server.url) as ours,
             adbc.connect(server.url, autocommit=True) as stock,
             flight.FlightClient(server.url) as plain,
         ):

@@ -20,7 +20,7 @@ import psutil
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks._measure import Answer, at_most, p50, p99, print_table
-from swanlake.client.driver import Connection
+from swanlake.client import FlightSQLClient
 from swanlake.config import Settings
 from swanlake.engine.extensions import load_extensions
 from swanlake.engine.instance import Engine, EngineSpec
@@ -48,7 +48,7 @@ def opening(folder: Path, rounds: int) -> None:
     shared = Engine(spec)
     with (
         ServerProcess(folder / "server", SWANLAKE_MAX_SESSIONS="100000") as server,
-        Connection(server.url) as channel,
+        FlightSQLClient(server.url) as channel,
     ):
 
         def fresh_instance() -> Close:
@@ -79,7 +79,7 @@ def opening(folder: Path, rounds: int) -> None:
             return left_open
 
         def new_connection() -> Close:
-            connection = Connection(server.url)
+            connection = FlightSQLClient(server.url)
             connection.execute("SELECT 1").read_all()
             return connection.close
 
@@ -131,7 +131,7 @@ def memory(folder: Path, shared: int, instances: int) -> None:
             SWANLAKE_SESSION_ISOLATION=isolation,
         ) as server:
             process = psutil.Process(server.process.pid)
-            with Connection(server.url) as channel:
+            with FlightSQLClient(server.url) as channel:
                 channel.execute("SELECT 1").read_all()
                 settle(process)
                 before = process.memory_info().rss

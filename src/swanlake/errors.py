@@ -24,7 +24,15 @@
     │   └── CommitStateUnknown        it cannot be found out whether the commit happened
     ├── PipelineFailed                a job on Spark failed; what it was for is as it was
     │   └── TransformFailed           a transform raised, or gave what the table cannot take
+    ├── PoolError                     a client's pool of connections
+    │   ├── PoolClosed
+    │   ├── PoolTimeout (TimeoutError)  no connection became free in time
+    │   └── TooManyRequests           more wait for a connection than may
+    ├── ClientClosed                  the connection was closed by its owner
+    ├── ForkedProcess                 a child process uses what its parent had connected
     └── ServerUnavailable             draining or overloaded: try again, here or elsewhere
+        ├── ServerUnreachable         no connection could be made: nothing was sent
+        ├── ConnectionLost            it broke while a statement was under way: done, or not
         ├── MaintenanceRunning        somebody else maintains the catalog now
         ├── PipelineUnavailable       Spark is not there now
         └── QueueUnavailable          the queue cannot keep or flush rows now: its disk, its limits
@@ -63,6 +71,8 @@ class SwanLakeError(Exception):
     retryable: ClassVar[bool] = False
     #: True when nobody can say whether the request was done.
     in_doubt: ClassVar[bool] = False
+    #: The id of the statement that failed, where a client knows it.
+    query_id: str | None = None
 
     def __init__(
         self, message: str, *, identifier: str | None = None, code: Code | None = None
@@ -193,6 +203,60 @@ class ServerUnavailable(SwanLakeError):
     """The server is draining or overloaded."""
 
     identifier = "SERVER_UNAVAILABLE"
+    code = Code.UNAVAILABLE
+    retryable = True
+
+
+class ServerUnreachable(ServerUnavailable):
+    """No connection to the server could be made. Nothing was sent."""
+
+    identifier = "SERVER_UNREACHABLE"
+
+
+class ConnectionLost(ServerUnavailable):
+    """The connection broke while a statement was under way: it was done whole, or not at all."""
+
+    identifier = "CONNECTION_LOST"
+    retryable = False
+    in_doubt = True
+
+
+class ClientClosed(SwanLakeError):
+    """The connection, or what came from it, was closed by its owner."""
+
+    identifier = "CLIENT_CLOSED"
+
+
+class ForkedProcess(SwanLakeError):
+    """A child process uses a client after its parent did, which gRPC does not survive."""
+
+    identifier = "FORKED_PROCESS"
+
+
+class PoolError(SwanLakeError):
+    """A pool has no connection to give."""
+
+    identifier = "POOL_ERROR"
+
+
+class PoolClosed(PoolError):
+    """The pool is closed, or was while a caller waited."""
+
+    identifier = "POOL_CLOSED"
+
+
+class PoolTimeout(PoolError, TimeoutError):
+    """No connection became free in time."""
+
+    identifier = "POOL_TIMEOUT"
+    code = Code.DEADLINE_EXCEEDED
+    retryable = True
+
+
+class TooManyRequests(PoolError):
+    """More callers wait for a connection than may."""
+
+    identifier = "TOO_MANY_REQUESTS"
     code = Code.UNAVAILABLE
     retryable = True
 

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from swanlake.cli.commands import swanlake as command
-from swanlake.client.driver import Connection
+from swanlake.client import FlightSQLClient
 from swanlake.errors import NotAuthenticated, ServerUnavailable
 from tests.conftest import AdbcConnections
 from tests.flight import FlightSql
@@ -69,7 +69,7 @@ def test_token_as_bearer_header_lets_in(enter: Callable[..., Any]) -> None:
 
 
 def test_driver_and_ping_take_a_token(guarded: ServerProcess, tmp_path: Path) -> None:
-    with Connection(guarded.url, token=ALICE) as connection:
+    with FlightSQLClient(guarded.url, token=ALICE) as connection:
         assert connection.status()["state"] == "accepting"
     assert ping("--url", guarded.url, SWANLAKE_TOKEN=ALICE)[0] == 0
     file = tmp_path / "token"
@@ -116,7 +116,7 @@ def test_wrong_user_or_password_is_refused(
 
 
 def test_refusal_as_the_driver_and_ping_tell_it(guarded: ServerProcess) -> None:
-    with Connection(guarded.url, token="wrong") as connection, pytest.raises(NotAuthenticated):
+    with FlightSQLClient(guarded.url, token="wrong") as connection, pytest.raises(NotAuthenticated):
         connection.status()
     code, output = ping("--url", guarded.url)
     assert code == 1
@@ -206,10 +206,10 @@ def test_tls_for_those_who_trust_the_certificate(
         trusting: Any = {"adbc.flight.sql.client_option.tls_root_certs": cert.read_text()}
         assert select(connections.open(**trusting)) == [(42,)]
     assert ping("--url", server.url, "--tls-ca", str(cert)) == (0, f"{server.url} - accepting\n")
-    with Connection(server.url, timeout=5) as distrusting, pytest.raises(ServerUnavailable):
+    with FlightSQLClient(server.url, timeout=5) as distrusting, pytest.raises(ServerUnavailable):
         distrusting.status()
     plain_url = server.url.replace("+tls", "")
-    with Connection(plain_url, timeout=5) as plain, pytest.raises(ServerUnavailable):
+    with FlightSQLClient(plain_url, timeout=5) as plain, pytest.raises(ServerUnavailable):
         plain.status()
     assert server.stop() == 0
 

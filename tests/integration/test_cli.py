@@ -25,7 +25,7 @@ from click.testing import CliRunner, Result
 
 from swanlake._version import __version__
 from swanlake.cli.commands import swanlake as command
-from swanlake.client.driver import Connection
+from swanlake.client import FlightSQLClient
 from tests.flight import eventually
 from tests.server_process import ServerProcess
 
@@ -58,7 +58,7 @@ def test_ping_of_an_accepting_server(server: ServerProcess) -> None:
 
 def test_ping_of_a_draining_server(start_server: Callable[..., ServerProcess]) -> None:
     server = start_server()
-    with Connection(server.url) as client:
+    with FlightSQLClient(server.url) as client:
         statement = subprocess.Popen(
             [*SWANLAKE, "sql", "--url", server.url, "-c",
              "SELECT count(*) FROM range(1000000000000)"],
@@ -299,7 +299,7 @@ def test_prompt(terminal: Terminal, tmp_path: Path) -> None:
 def test_ctrl_c_cancels_the_statement_and_the_shell_goes_on(
     terminal: Terminal, server: ServerProcess, statement: str
 ) -> None:
-    with Connection(server.url) as observer:
+    with FlightSQLClient(server.url) as observer:
         terminal.expect("swanlake>")
         terminal.type(statement + "\r")
         eventually(lambda: observer.status()["statements_running"])

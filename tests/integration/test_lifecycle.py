@@ -17,7 +17,7 @@ import adbc_driver_manager
 import pyarrow as pa
 import pytest
 
-from swanlake.client.driver import Connection
+from swanlake.client import FlightSQLClient
 from swanlake.errors import SwanLakeError
 from tests.flight import eventually
 from tests.server_process import ServerProcess
@@ -41,12 +41,12 @@ def start_fails(home: Path, *flags: str, **environment: str) -> tuple[int, str]:
 
 
 @pytest.fixture
-def observe() -> Iterator[Callable[[ServerProcess], Connection]]:
+def observe() -> Iterator[Callable[[ServerProcess], FlightSQLClient]]:
     """Connections through which a test watches servers."""
-    opened: list[Connection] = []
+    opened: list[FlightSQLClient] = []
 
-    def observe(server: ServerProcess) -> Connection:
-        opened.append(Connection(server.url, timeout=10))
+    def observe(server: ServerProcess) -> FlightSQLClient:
+        opened.append(FlightSQLClient(server.url, timeout=10))
         return opened[-1]
 
     yield observe
@@ -81,7 +81,7 @@ class Statement:
         assert not self._thread.is_alive()
 
 
-def is_running(observer: Connection) -> bool:
+def is_running(observer: FlightSQLClient) -> bool:
     return bool(observer.status()["statements_running"])
 
 
@@ -97,7 +97,7 @@ def test_ready_file_tells_where_and_goes_with_the_server(tmp_path: Path) -> None
         "pid": server.process.pid,
     }
     assert server.port != 0
-    with Connection(server.url, timeout=10) as connection:
+    with FlightSQLClient(server.url, timeout=10) as connection:
         assert connection.status()["state"] == "accepting"
     assert server.stop() == 0
     assert not ready_file.exists()
@@ -263,7 +263,7 @@ def test_result_that_is_being_read_is_read_to_its_end(
     start_server: Callable[..., ServerProcess],
 ) -> None:
     server = start_server()
-    with Connection(server.url) as connection:
+    with FlightSQLClient(server.url) as connection:
         batches = connection.execute("SELECT range AS i FROM range(20000000)").batches
         rows = next(batches).num_rows
         server.terminate()
@@ -275,7 +275,7 @@ def test_result_that_is_being_read_is_read_to_its_end(
 
 def test_result_that_waits_is_still_fetched(start_server: Callable[..., ServerProcess]) -> None:
     server = start_server()
-    with Connection(server.url) as connection:
+    with FlightSQLClient(server.url) as connection:
         result = connection.execute("SELECT 42 AS i")
         server.terminate()
         eventually(lambda: not server.is_ready)
@@ -300,7 +300,7 @@ def test_client_that_stopped_reading_does_not_hold_the_stop(
     start_server: Callable[..., ServerProcess],
 ) -> None:
     server = start_server("--shutdown-grace-seconds", "1")
-    connection = Connection(server.url)
+    connection = FlightSQLClient(server.url)
     batches = connection.execute("SELECT range AS i FROM range(1000000000)").batches
     assert next(batches).num_rows
     server.terminate()
@@ -377,11 +377,11 @@ def test_json_log_has_one_object_per_line_and_no_secret(tmp_path: Path) -> None:
     try:
         eventually(lambda: ready_file.exists() or process.poll() is not None)
         url = json.loads(ready_file.read_text())["flight"]
-        with Connection(url, token=token) as connection:
+        with FlightSQLClient(url, token=token) as connection:
             assert connection.execute("SELECT memory.main.hidden()").read_all()
             with pytest.raises(SwanLakeError):
                 connection.execute("SELEC 1")
-        with Connection(url, token="wrong-" + token) as stranger, pytest.raises(SwanLakeError):
+        with FlightSQLClient(url, token="wrong-" + token) as stranger, pytest.raises(SwanLakeError):
             stranger.status()
         process.terminate()
         assert process.wait(STOP_SECONDS) == 0

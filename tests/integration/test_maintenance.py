@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import pytest
 
-from swanlake.client.driver import Connection
+from swanlake.client import FlightSQLClient
 from swanlake.errors import SwanLakeError
 from swanlake.lake.lake import Lake
 from tests.server_process import ServerProcess
@@ -31,14 +31,14 @@ EAGER = (
 @pytest.fixture
 def sql(server: ServerProcess) -> Iterator[Sql]:
     """Runs a text on the shared server and gives its rows, in a catalog of the test's own."""
-    with Connection(server.url) as connection:
+    with FlightSQLClient(server.url) as connection:
         name = f"c{uuid4().hex}"
         connection.execute(f"CALL swanlake_create_catalog('{name}')").read_all()
         connection.execute(f"USE {name}").read_all()
         yield on(connection)
 
 
-def on(connection: Connection) -> Sql:
+def on(connection: FlightSQLClient) -> Sql:
     """What runs a text and gives its rows."""
     return lambda text: connection.execute(text).read_all().to_pylist()
 
@@ -152,7 +152,7 @@ def test_a_rule_that_is_none(sql: Sql, arguments: str) -> None:
 
 def test_clean_ups_and_orphans(start_server: Callable[..., ServerProcess]) -> None:
     server = start_server()
-    with Connection(server.url) as connection:
+    with FlightSQLClient(server.url) as connection:
         sql = on(connection)
         files(sql, "t")
         [merged] = sql("CALL swanlake_compact()")
@@ -215,7 +215,7 @@ def test_who_comes_second_is_told_so(
         **({"SWANLAKE_METABASE_URL": metabase} if isinstance(metabase, str) else {}),
     )
     place = metabase if isinstance(metabase, str) else server.home / "catalogs"
-    with Lake.open(place, tmp_path / "data") as lake, Connection(server.url) as connection:
+    with Lake.open(place, tmp_path / "data") as lake, FlightSQLClient(server.url) as connection:
         sql = on(connection)
         files(sql, "t")
         claims = lake.claims()
@@ -236,11 +236,11 @@ def test_two_servers_never_maintain_one_catalog_at_once(
         start_server(*EAGER, "--data-path", data, SWANLAKE_METABASE_URL=postgres_database)
         for _ in range(2)
     ]
-    with Connection(servers[0].url) as connection:
+    with FlightSQLClient(servers[0].url) as connection:
         connection.execute("CREATE TABLE t (i INTEGER)").read_all()
 
     def write_and_compact(server: ServerProcess) -> None:
-        with Connection(server.url) as connection:
+        with FlightSQLClient(server.url) as connection:
             for number in range(3):
                 connection.execute(f"INSERT INTO t VALUES ({number}), ({number})").read_all()
                 connection.execute("CALL swanlake_compact('t')").read_all()
@@ -258,7 +258,7 @@ def test_two_servers_never_maintain_one_catalog_at_once(
             assert earlier.finished_at is not None
             assert earlier.finished_at <= later.started_at
         assert catalog.check() == []
-    with Connection(servers[1].url) as connection:
+    with FlightSQLClient(servers[1].url) as connection:
         [row] = (
             connection.execute("SELECT count(*) AS n, sum(i)::INT AS s FROM t")
             .read_all()
@@ -294,7 +294,7 @@ def test_a_server_maintains_its_lake_by_itself(
         "0",
         **environment,
     )
-    with Connection(server.url) as connection:
+    with FlightSQLClient(server.url) as connection:
         sql = on(connection)
         files(sql, "t")
         place = server.home / "data" / "swanlake" / "main" / "t"

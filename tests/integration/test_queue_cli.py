@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 
 from swanlake.cli.commands import swanlake as command
 from swanlake.cli.connection import DEFAULT_URL
-from swanlake.client.driver import Connection
+from swanlake.client import FlightSQLClient
 from tests.cli_results import done, refused
 from tests.server_process import ServerProcess
 
@@ -51,7 +51,7 @@ def queue(own_server: ServerProcess) -> Queue:
 @pytest.fixture
 def sql(own_server: ServerProcess) -> Iterator[Callable[[str], list[dict[str, Any]]]]:
     """Runs a text and gives its rows."""
-    with Connection(own_server.url) as connection:
+    with FlightSQLClient(own_server.url) as connection:
         yield lambda text: connection.execute(text).read_all().to_pylist()
 
 

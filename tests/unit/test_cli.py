@@ -24,7 +24,7 @@ from swanlake.cli.commands import swanlake as command
 from swanlake.cli.logs import JsonFormatter
 from swanlake.cli.output import show
 from swanlake.cli.shell import is_complete, split
-from swanlake.client.driver import Connection, Result, error_from_wire
+from swanlake.client import FlightSQLClient, Result, error_from_wire
 from swanlake.errors import (
     ConfigError,
     NotFound,
@@ -366,19 +366,19 @@ def test_arrow_is_an_ipc_stream(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("url", NOT_URLS)
 def test_connection_refuses_what_is_no_url(url: str) -> None:
     with pytest.raises(ConfigError, match=r"grpc://host:4214"):
-        Connection(url)
+        FlightSQLClient(url)
 
 
 @pytest.mark.parametrize("token", ["line\nbreak", "ünï"])
 def test_connection_refuses_a_token_that_no_header_can_carry(token: str) -> None:
     with pytest.raises(ConfigError, match="token"):
-        Connection("grpc://127.0.0.1:1", token=token)
+        FlightSQLClient("grpc://127.0.0.1:1", token=token)
 
 
 @pytest.mark.parametrize("roots", [b"garbage", b"\xff", b""])
 def test_connection_refuses_certificates_that_are_none(roots: bytes) -> None:
     with pytest.raises(ConfigError, match="PEM"):
-        Connection("grpc+tls://127.0.0.1:1", tls_root_certs=roots)
+        FlightSQLClient("grpc+tls://127.0.0.1:1", tls_root_certs=roots)
 
 
 @pytest.mark.parametrize(

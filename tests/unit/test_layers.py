@@ -59,7 +59,7 @@ def test_the_client_needs_pyarrow_and_protobuf_and_nothing_else() -> None:
         "import sys\n"
         "for name in ('duckdb', 'pyspark', 'click', 'psycopg', 'rich', 'numpy', 'pandas'):\n"
         "    sys.modules[name] = None\n"
-        "import swanlake, swanlake.client.driver\n"
+        "import swanlake, swanlake.client\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
 

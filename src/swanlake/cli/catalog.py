@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -15,8 +15,7 @@ import pyarrow as pa
 from swanlake import config
 from swanlake.cli.durations import Duration
 from swanlake.cli.exits import exit_with
-from swanlake.cli.output import format_option, show
-from swanlake.client.driver import Result
+from swanlake.cli.output import Result, format_option, show
 from swanlake.errors import (
     CatalogUnreachable,
     ConfigError,
@@ -317,6 +316,5 @@ def _confirmed(name: str) -> bool:
 
 
 def _show(rows: list[dict[str, Any]], schema: Any, output: str) -> None:
-    batches: Iterable[Any] = pa.Table.from_pylist(rows, schema=schema).to_batches()
-    show(Result(schema, (batch for batch in batches), len(rows)), output, quiet=True)
+    show(Result(schema, pa.Table.from_pylist(rows, schema=schema).to_batches()), output, quiet=True)
     sys.stdout.flush()  # what the console wrote must come before what click writes

@@ -188,14 +188,13 @@ def sql(
     if sql is not None and file is not None:
         exit_with(EXIT_OWN_FAULT, ConfigError("-c and -f exclude each other."))
     try:
-        connection = connect(url, token_file, tls_ca)
-        connection.status()
+        client = connect(url, token_file, tls_ca)
     except ConfigError as wrong:
         exit_with(EXIT_OWN_FAULT, wrong)
     except SwanLakeError as unreachable:
         exit_with(EXIT_NO_CONNECTION, unreachable, f"Cannot connect to {url}")
-    with connection:
-        shell = Shell(connection, output, quiet=quiet)
+    with client:
+        shell = Shell(client, output, quiet=quiet)
         if sql is None and file is None and sys.stdin.isatty():
             shell.interact()
             return
@@ -243,11 +242,10 @@ def _ping(
     url: str, token_file: Path | None, tls_ca: Path | None, timeout: float
 ) -> tuple[int, str]:
     try:
-        connection = connect(url, token_file, tls_ca, timeout)
-    except SwanLakeError as wrong:
+        with connect(url, token_file, tls_ca, timeout) as client:
+            state = client.status()["state"]
+    except ConfigError as wrong:
         return PING_BAD_ARGUMENTS, f"no attempt: {wrong}"
-    try:
-        state = connection.status()["state"]
     except NotAuthenticated as refused:
         return PING_REJECTING, f"rejecting: {refused}"
     except SwanLakeError:

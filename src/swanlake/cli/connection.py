@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from swanlake.client.driver import Connection
+from swanlake.client import CONNECT_TIMEOUT, FlightSQLClient
 from swanlake.errors import ConfigError
 
 DEFAULT_URL = "grpc://127.0.0.1:4214"
@@ -35,11 +35,13 @@ def connection_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def connect(
     url: str, token_file: Path | None, tls_ca: Path | None, timeout: float | None = None
-) -> Connection:
-    """A connection that has not asked the server anything yet; raises ConfigError."""
+) -> FlightSQLClient:
+    """A client of the server; raises ConfigError, or why the server does not answer."""
     token = _read(token_file).strip() if token_file else os.environ.get("SWANLAKE_TOKEN")
-    roots = _read(tls_ca).encode() if tls_ca else None
-    return Connection(url, token=token, timeout=timeout, tls_root_certs=roots)
+    connect_timeout = CONNECT_TIMEOUT if timeout is None else timeout
+    return FlightSQLClient(
+        url, token=token, tls_ca=tls_ca, timeout=timeout, connect_timeout=connect_timeout
+    )
 
 
 def _read(file: Path) -> str:

@@ -15,7 +15,7 @@ from swanlake.cli.output import format_option
 from swanlake.cli.progress import steps, working
 from swanlake.cli.remote import ServerCommands, call, is_lost, show_rows
 from swanlake.cli.remote import server as connected
-from swanlake.client.driver import Connection
+from swanlake.client import FlightSQLClient
 from swanlake.errors import SwanLakeError
 from swanlake.sql.quoting import qualified
 
@@ -56,12 +56,12 @@ def compact(
 ) -> None:
     """Merge small files, rewrite those with deleted rows, and fold in what the metadata keeps."""
     failed: SwanLakeError | None = None
-    with connected(**server) as connection:
+    with connected(**server) as client:
         if table is not None or dry_run:
             with working("compacting" if table else "looking"):
-                rows = _compact(connection, table, dry_run=dry_run, catalog=catalog)
+                rows = _compact(client, table, dry_run=dry_run, catalog=catalog)
         else:
-            rows, failed = _compact_all(connection, catalog)
+            rows, failed = _compact_all(client, catalog)
     show_rows(rows, output, nothing="There is nothing to compact.", not_in_tables=_LISTS)
     if failed is not None:
         raise failed
@@ -92,9 +92,9 @@ def expire(
 
     Without --older-than and --keep-last by the server's settings.
     """
-    with connected(**server) as connection, working("expiring snapshots"):
+    with connected(**server) as client, working("expiring snapshots"):
         rows = call(
-            connection,
+            client,
             "swanlake_expire",
             older_than=_text(older_than),
             keep_last=keep_last,
@@ -139,24 +139,22 @@ def orphans(older_than: timedelta | None, dry_run: bool, output: str, **server: 
 @connection_options
 def history(job: str | None, limit: int, catalog: str | None, output: str, **server: Any) -> None:
     """Show the runs of all servers of the lake, the newest first."""
-    with connected(**server) as connection:
-        rows = call(
-            connection, "swanlake_maintenance_history", catalog=catalog, job=job, last=limit
-        )
+    with connected(**server) as client:
+        rows = call(client, "swanlake_maintenance_history", catalog=catalog, job=job, last=limit)
     show_rows(rows, output, nothing="Nothing has been maintained yet.", not_in_tables=("id",))
 
 
 # ---- compaction, table by table ------------------------------------------------------------------
 
 
-def _compact(connection: Connection, table: str | None = None, **arguments: Any) -> Any:
-    return call(connection, "swanlake_compact", table, **arguments)
+def _compact(client: FlightSQLClient, table: str | None = None, **arguments: Any) -> Any:
+    return call(client, "swanlake_compact", table, **arguments)
 
 
-def _compact_all(connection: Connection, catalog: str | None) -> tuple[Any, SwanLakeError | None]:
+def _compact_all(client: FlightSQLClient, catalog: str | None) -> tuple[Any, SwanLakeError | None]:
     """Asks what there is to do and has it done table by table, so that one sees how far it is."""
     with working("looking"):
-        plan = _compact(connection, dry_run=True, catalog=catalog)
+        plan = _compact(client, dry_run=True, catalog=catalog)
     names = ("catalog_name", "schema_name", "table_name")
     tables = list(
         dict.fromkeys(
@@ -169,7 +167,7 @@ def _compact_all(connection: Connection, catalog: str | None) -> tuple[Any, Swan
         for table in tables:
             with bar.step(".".join(table[1:])):
                 try:
-                    done.append(_compact(connection, qualified(*table)))
+                    done.append(_compact(client, qualified(*table)))
                 except SwanLakeError as error:
                     if is_lost(error):
                         raise
@@ -195,8 +193,8 @@ def _delete(
     output: str,
     server: dict[str, Any],
 ) -> None:
-    with connected(**server) as connection, working("looking for files"):
-        rows = call(connection, procedure, older_than=_text(older_than), dry_run=dry_run)
+    with connected(**server) as client, working("looking for files"):
+        rows = call(client, procedure, older_than=_text(older_than), dry_run=dry_run)
     show_rows(rows, output, nothing="There is nothing to delete.")
     found = rows.select(["bytes", "problem"]).to_pylist()
     problems = [row["problem"] for row in found if row["problem"] is not None]

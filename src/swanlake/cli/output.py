@@ -13,13 +13,13 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
 import click
 import pyarrow as pa
 
-from swanlake.client.driver import Result
 from swanlake.sql.quoting import identifier
 
 FORMATS = ("table", "csv", "json", "arrow")
@@ -37,13 +37,23 @@ format_option = click.option(
 )
 
 
+@dataclass(frozen=True)
+class Result:
+    """What is to be shown: columns, rows as they arrive, and how many a change affected."""
+
+    schema: Any
+    batches: Iterable[Any]
+    #: -1 where it is not known.
+    affected_rows: int = -1
+
+
 def show(result: Result, output: str, *, quiet: bool = False) -> None:
     """Writes a result to standard output, batch by batch; a table shows its first thousand rows."""
     if len(result.schema) == 0:
         for _ in result.batches:
             pass
         if output == "table" and not quiet:
-            print("OK" if result.rows < 0 else f"{_count(result.rows)} affected")
+            print("OK" if result.affected_rows < 0 else f"{_count(result.affected_rows)} affected")
         return
     {"table": _table, "csv": _csv, "json": _json, "arrow": _arrow}[output](result, quiet)
 

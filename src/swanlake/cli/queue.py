@@ -10,7 +10,7 @@ from swanlake.cli.connection import connection_options
 from swanlake.cli.output import format_option
 from swanlake.cli.remote import ServerCommands, call, show_rows
 from swanlake.cli.remote import server as connected
-from swanlake.client.driver import Connection
+from swanlake.client import FlightSQLClient
 from swanlake.errors import SwanLakeError
 
 #: A path is there to be copied, and a table would fold it.
@@ -33,8 +33,8 @@ def queue() -> None:
 @connection_options
 def list_(output: str, **server: Any) -> None:
     """Show the tables that have rows in the queue, and what they wait for."""
-    with connected(**server) as connection:
-        _show(_call(connection, "status"), output, nothing="The queue is empty.")
+    with connected(**server) as client:
+        _show(_call(client, "status"), output, nothing="The queue is empty.")
 
 
 @queue.command(name="show")
@@ -43,8 +43,8 @@ def list_(output: str, **server: Any) -> None:
 @connection_options
 def show_(table: str | None, output: str, **server: Any) -> None:
     """Show the segments of TABLE, or all; --format json, csv and arrow have their paths too."""
-    with connected(**server) as connection:
-        _show(_call(connection, "segments", table), output, nothing=_nothing_queued(table))
+    with connected(**server) as client:
+        _show(_call(client, "segments", table), output, nothing=_nothing_queued(table))
 
 
 @queue.command(name="dead-letters")
@@ -52,8 +52,8 @@ def show_(table: str | None, output: str, **server: Any) -> None:
 @connection_options
 def dead_letters(output: str, **server: Any) -> None:
     """Show the segments that can never be flushed, and why."""
-    with connected(**server) as connection:
-        _show(_call(connection, "dead_letters"), output, nothing="There are no dead letters.")
+    with connected(**server) as client:
+        _show(_call(client, "dead_letters"), output, nothing="There are no dead letters.")
 
 
 # ---- changing ------------------------------------------------------------------------------------
@@ -65,8 +65,8 @@ def dead_letters(output: str, **server: Any) -> None:
 @connection_options
 def flush(table: str | None, output: str, **server: Any) -> None:
     """Bring what TABLE, or every table, has in the queue to the lake now, and wait for it."""
-    with connected(**server) as connection:
-        done = _call(connection, "flush", table)
+    with connected(**server) as client:
+        done = _call(client, "flush", table)
     _show(done, output, nothing=_nothing_queued(table))
     buried = sum(done["dead_letters"].to_pylist())
     if buried:
@@ -83,8 +83,8 @@ def replay(segment_id: str | None, everything: bool, output: str, **server: Any)
     """Put the dead letter SEGMENT_ID, or all, back into the queue."""
     if (segment_id is None) != everything:
         raise click.UsageError("Give the id of one dead letter, or --all.")
-    with connected(**server) as connection:
-        letters = _call(connection, "replay", segment_id)
+    with connected(**server) as client:
+        letters = _call(client, "replay", segment_id)
     _show(letters, output, nothing="There is nothing to replay.")
     refused = [reason for reason in letters["refused"].to_pylist() if reason]
     if refused:
@@ -96,8 +96,8 @@ def replay(segment_id: str | None, everything: bool, output: str, **server: Any)
 @connection_options
 def pause(**server: Any) -> None:
     """Begin no flush until resume, also after a restart; rows are still taken and kept."""
-    with connected(**server) as connection:
-        _call(connection, "pause")
+    with connected(**server) as client:
+        _call(client, "pause")
     click.echo("The queue is paused: it takes rows and flushes none.")
 
 
@@ -105,17 +105,17 @@ def pause(**server: Any) -> None:
 @connection_options
 def resume(**server: Any) -> None:
     """Begin to flush again."""
-    with connected(**server) as connection:
-        _call(connection, "resume")
+    with connected(**server) as client:
+        _call(client, "resume")
     click.echo("The queue flushes again.")
 
 
 # ---- shared --------------------------------------------------------------------------------------
 
 
-def _call(connection: Connection, procedure: str, argument: str | None = None) -> Any:
+def _call(client: FlightSQLClient, procedure: str, argument: str | None = None) -> Any:
     """The rows of a procedure of the queue, as a table."""
-    return call(connection, f"duckling_queue_{procedure}", argument)
+    return call(client, f"duckling_queue_{procedure}", argument)
 
 
 def _show(rows: Any, output: str, *, nothing: str) -> None:

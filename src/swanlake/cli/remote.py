@@ -12,9 +12,9 @@ import click
 
 from swanlake.cli.connection import connect
 from swanlake.cli.exits import exit_with
-from swanlake.cli.output import show
-from swanlake.client.driver import Connection, Result
-from swanlake.errors import ConfigError, ServerUnavailable, SwanLakeError
+from swanlake.cli.output import Result, show
+from swanlake.client import FlightSQLClient
+from swanlake.errors import ConfigError, ConnectionLost, ServerUnreachable, SwanLakeError
 from swanlake.sql.quoting import literal
 
 EXIT_REFUSED, EXIT_CONFIG, EXIT_NO_CONNECTION = 1, 2, 2
@@ -34,23 +34,24 @@ class ServerCommands(click.Group):
 
 def is_lost(error: SwanLakeError) -> bool:
     """True if it says that the server is not there any more."""
-    return error.identifier == ServerUnavailable.identifier
+    return isinstance(error, ServerUnreachable | ConnectionLost)
 
 
 @contextmanager
-def server(url: str, token_file: Path | None, tls_ca: Path | None) -> Iterator[Connection]:
+def server(url: str, token_file: Path | None, tls_ca: Path | None) -> Iterator[FlightSQLClient]:
     """The server of the connection options; ends the command if it does not answer."""
-    connection = connect(url, token_file, tls_ca)
     try:
-        connection.status()
+        client = connect(url, token_file, tls_ca)
+    except ConfigError:
+        raise
     except SwanLakeError as unreachable:
         exit_with(EXIT_NO_CONNECTION, unreachable, f"Cannot connect to {url}")
-    with connection:
-        yield connection
+    with client:
+        yield client
 
 
 def call(
-    connection: Connection,
+    client: FlightSQLClient,
     procedure: str,
     first: str | None = None,
     **others: str | int | bool | None,
@@ -65,7 +66,7 @@ def call(
         for name, value in others.items()
         if value is not None
     ]
-    return connection.execute(f"CALL {procedure}({', '.join(given)})").read_all()
+    return client.execute(f"CALL {procedure}({', '.join(given)})").table
 
 
 def show_rows(rows: Any, output: str, *, nothing: str, not_in_tables: tuple[str, ...] = ()) -> None:
@@ -75,6 +76,5 @@ def show_rows(rows: Any, output: str, *, nothing: str, not_in_tables: tuple[str,
             click.echo(nothing)
             return
         rows = rows.drop_columns([name for name in rows.column_names if name in not_in_tables])
-    batches = (batch for batch in rows.to_batches())
-    show(Result(rows.schema, batches, rows.num_rows), output, quiet=True)
+    show(Result(rows.schema, rows.to_batches()), output, quiet=True)
     sys.stdout.flush()  # what the console wrote must come before what click writes

@@ -4,26 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 import time
-import uuid
-from collections.abc import Callable, Generator
-from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any, TypeVar
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 
-from swanlake.cli.output import show
-from swanlake.client.driver import Connection, Result
+from swanlake.cli.output import Result, show
+from swanlake.client import FlightSQLClient
 from swanlake.errors import QueryCancelled, ServerUnavailable, SwanLakeError
 from swanlake.sql.tokens import tokenize
 
-T = TypeVar("T")
-
 _HISTORY = "~/.swanlake_history"
-_INTERRUPT_POLL = 0.1
 _HELP = """\
   End a statement with ; and press Enter. Ctrl-C stops a running statement, Ctrl-D leaves.
   .help   this text
@@ -36,11 +28,10 @@ FROM duckdb_tables() WHERE database_name IN (current_catalog(), 'temp') ORDER BY
 class Shell:
     """Runs statements on one connection and shows what they give."""
 
-    def __init__(self, connection: Connection, output: str, *, quiet: bool = False) -> None:
-        self._connection = connection
+    def __init__(self, client: FlightSQLClient, output: str, *, quiet: bool = False) -> None:
+        self._client = client
         self._output = output
         self._quiet = quiet
-        self._interrupted = False
 
     def run_script(self, text: str) -> None:
         """Runs the statements of a text one after the other; stops at the first that fails."""
@@ -85,49 +76,9 @@ class Shell:
             print(f"{failed.identifier}: {failed}", file=sys.stderr)
 
     def _run(self, statement: str) -> None:
-        query_id = str(uuid.uuid4())
-        self._interrupted = False
-        self._interruptible(query_id, lambda: self._execute_and_show(statement, query_id))
-
-    def _execute_and_show(self, statement: str, query_id: str) -> None:
-        result = self._connection.execute(statement, query_id=query_id)
-        with closing(result.batches) as batches:
-            wanted = Result(result.schema, self._while_wanted(batches), result.rows)
-            show(wanted, self._output, quiet=self._quiet)
-
-    def _while_wanted(self, batches: Generator[Any, None, None]) -> Generator[Any, None, None]:
-        for batch in batches:
-            if self._interrupted:  # between two batches the server had nothing to stop
-                raise QueryCancelled("The statement was stopped from the keyboard.")
-            yield batch
-
-    def _interruptible(self, query_id: str, work: Callable[[], T]) -> T:
-        """Works in a thread of its own: here a Ctrl-C can only meet a wait, and cancels."""
-        outcome: list[T] = []
-        failure: list[Exception] = []
-        done = threading.Event()
-
-        def attempt() -> None:
-            try:
-                outcome.append(work())
-            except Exception as error:  # noqa: BLE001 - handed to the thread that waits
-                failure.append(error)
-            finally:
-                done.set()
-
-        threading.Thread(target=attempt, daemon=True).start()
-        while not done.is_set():
-            try:
-                done.wait(_INTERRUPT_POLL)  # Thread.join forgets the thread when it is interrupted
-            except KeyboardInterrupt:
-                self._interrupted = True
-                with suppress(SwanLakeError):  # then the work itself says what is wrong
-                    self._connection.cancel(query_id)
-        if failure:
-            if self._interrupted and not isinstance(failure[0], ServerUnavailable):
-                raise KeyboardInterrupt from failure[0]
-            raise failure[0]
-        return outcome[0]
+        # A Ctrl-C stops the statement, while it executes and while its rows are printed.
+        with self._client.stream(statement) as rows:
+            show(Result(rows.schema, rows, rows.affected_rows), self._output, quiet=self._quiet)
 
 
 def _history() -> History:

@@ -1,201 +1,428 @@
-"""One connection to a Flight SQL server, over pyarrow.flight and SwanLake's own messages."""
+"""The calls of Flight SQL, over pyarrow.flight and SwanLake's own messages.
+
+Every method blocks until the server has answered or the deadline of the call has passed. A driver
+is one TCP connection and one session; its calls are made one at a time, but for ``cancel`` and
+``close_session``, which any thread may make.
+"""
 
 from __future__ import annotations
 
 import json
-import re
-import ssl
 import uuid
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.flight as flight
+from google.protobuf.message import Message
 
+from swanlake.client.address import Address
+from swanlake.client.deadline import Deadline
+from swanlake.client.forks import check_fork
+from swanlake.client.from_wire import error_from_wire
 from swanlake.errors import (
     Code,
     ConfigError,
-    NotAuthenticated,
-    NotFound,
-    QueryCancelled,
     QueryError,
-    QueryTimeout,
-    ServerUnavailable,
-    SessionLost,
     SwanLakeError,
 )
-from swanlake.protocol import Actions, Headers, decode_as, encode, messages
+from swanlake.protocol import AFFECTED_ROWS, Actions, Headers, decode_as, encode, messages
 
-_IDENTIFIED = re.compile(r"([A-Z][A-Z0-9_]{2,}): (.*)", re.DOTALL)
-#: What pyarrow and gRPC put around a server's message, or around their own.
-_PREPENDED = re.compile(r"^Flight returned [a-z ]+ error, with message: ")
-_APPENDED = re.compile(
-    r"(?:\.? Detail: (?:Python exception: )?\w+)?"
-    r"(?:\.? (?:gRPC client debug context|Client context): .*)?$",
-    re.DOTALL,
+_NO_LIMIT = Deadline(None)
+_CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
+    # One session is one TCP connection, and the troubles of one are not those of another.
+    ("grpc.use_local_subchannel_pool", 1),
+    # gRPC would wait up to two minutes before it looks again for a server that restarts.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    # Finds out that the other side is gone without a word, for calls that have no deadline. A
+    # server hangs up on clients that ask more often than every five minutes.
+    ("grpc.keepalive_time_ms", 310_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
 )
 
-_BY_IDENTIFIER: dict[str, type[SwanLakeError]] = {
-    kind.identifier: kind
-    for kind in (QueryCancelled, QueryTimeout, SessionLost, NotAuthenticated, ServerUnavailable)
-}
-_BY_CODE: list[tuple[Any, type[SwanLakeError], Code]] = [
-    (flight.FlightUnavailableError, ServerUnavailable, Code.UNAVAILABLE),
-    (flight.FlightUnauthenticatedError, NotAuthenticated, Code.UNAUTHENTICATED),
-    (flight.FlightTimedOutError, QueryTimeout, Code.DEADLINE_EXCEEDED),
-    (flight.FlightCancelledError, QueryCancelled, Code.CANCELLED),
-    (flight.FlightUnauthorizedError, QueryError, Code.PERMISSION_DENIED),
-    (pa.ArrowNotImplementedError, QueryError, Code.UNIMPLEMENTED),
-    (pa.ArrowKeyError, NotFound, Code.NOT_FOUND),
-    (pa.ArrowInvalid, QueryError, Code.INVALID_ARGUMENT),
-]
+
+@dataclass(slots=True)
+class Call:
+    """What belongs to one statement whichever way it goes: its name and how long it may take."""
+
+    deadline: Deadline = _NO_LIMIT
+    query_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    #: Its result, as soon as there is one: what is to be stopped with the statement.
+    rows: Rows | None = None
 
 
-@dataclass(frozen=True)
-class Result:
-    """What a statement gave: its columns, its rows as they arrive, and how many it changed."""
+class Rows:
+    """The result of a statement on its way: columns at once, batches as they arrive."""
 
-    schema: Any
-    batches: Generator[Any, None, None]
-    #: Rows of the result, or affected rows where it has no columns; -1 where unknown.
-    rows: int
+    def __init__(self, driver: Driver, call: Call, tickets: Iterator[Any], reader: Any) -> None:
+        self._driver = driver
+        self._call = call
+        self._tickets = tickets
+        self._reader = reader
+        call.rows = self
+        self.schema = reader.schema
+        found = (reader.schema.metadata or {}).get(AFFECTED_ROWS)
+        #: Rows that the statement changed; -1 if it does not say.
+        self.affected = -1 if found is None else int(found)
 
-    def read_all(self) -> Any:
-        """The whole result as one table."""
-        return pa.Table.from_batches(list(self.batches), self.schema)
+    def read(self) -> Any | None:
+        """The next batch, or None after the last."""
+        while True:
+            try:
+                with self._driver.translating(self._call):
+                    return self._reader.read_chunk().data
+            except StopIteration:
+                ticket = next(self._tickets, None)
+                if ticket is None:
+                    return None
+                self._reader = self._driver.open_reader(ticket, self._call)
+
+    def stop(self) -> None:
+        """Has the server send no more; from any thread."""
+        # Without this the reader would fetch the whole rest before it lets go.
+        self._reader.cancel()
 
 
-class Connection:
-    """A session on a server: one at a time, from one thread (``cancel`` from any)."""
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A statement that the server has parsed and described."""
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        token: str | None = None,
-        timeout: float | None = None,
-        tls_root_certs: bytes | None = None,
-    ) -> None:
-        _check_address(url, token, tls_root_certs)
+    handle: bytes
+    columns: Any
+    parameters: Any
+    is_update: bool
+
+
+class Driver:
+    """One connection to a Flight SQL server."""
+
+    def __init__(self, address: Address, connect_timeout: float | None = None) -> None:
+        check_fork()
+        self.address = address
         self.session_id = str(uuid.uuid4())
-        self._timeout = timeout
-        self._token = token
+        self.actions: frozenset[str] = frozenset()
+        #: True once the server has a session for us: from then on a missing one is an error.
+        self._has_session = False
+        self._authorization = f"Bearer {address.token}" if address.token else None
+        options = [*_CHANNEL_OPTIONS]
+        if connect_timeout is not None:
+            options.append(("grpc.min_reconnect_backoff_ms", max(1, int(connect_timeout * 1000))))
         try:
-            self._client = flight.FlightClient(url, tls_root_certs=tls_root_certs)
-        except pa.ArrowException:
-            raise _not_a_url(url) from None
-
-    def execute(self, sql: str, *, query_id: str | None = None) -> Result:
-        """Runs a text once and gives its result as it arrives."""
-        options = self._options({Headers.QUERY_ID: query_id} if query_id else {})
-        command = encode(messages.CommandStatementQuery(query=sql))
-        with _errors_from_wire():
-            info = self._client.get_flight_info(
-                flight.FlightDescriptor.for_command(command), options
+            self._client = flight.FlightClient(
+                address.url, tls_root_certs=address.tls_root_certs, generic_options=options
             )
-        return Result(info.schema, self._fetch(info, options), info.total_records)
+        except pa.ArrowException:
+            raise ConfigError(f"{address.url} is not the URL of a Flight server.") from None
 
-    def cancel(self, query_id: str) -> None:
-        """Stops a statement of this identity that was given that id."""
-        request = encode(messages.ActionCancelByQueryIdRequest(query_id=query_id))
-        for answer in self._action(Actions.CANCEL_BY_QUERY_ID, request):
-            decode_as(messages.ActionCancelQueryResult, answer)
+    # ---- the connection --------------------------------------------------------------------------
 
-    def status(self) -> dict[str, Any]:
-        """What the server says of itself; makes no session."""
-        answers = self._action(Actions.STATUS, b"")
-        found: dict[str, Any] = json.loads(answers[0])
+    def open(self, deadline: Deadline = _NO_LIMIT) -> None:
+        """Shows the credentials and asks the server what it can do."""
+        call = Call(deadline)
+        with self.translating(call):
+            if self.address.user is not None:
+                header = self._client.authenticate_basic_token(
+                    self.address.user, self.address.password, self._options(call)
+                )
+                self._authorization = header[1].decode()
+            self.actions = frozenset(
+                action.type for action in self._client.list_actions(self._options(call))
+            )
+        if self.address.catalog is not None:
+            self.set_options({"catalog": self.address.catalog}, call)
+
+    def set_options(self, options: Mapping[str, str], call: Call) -> None:
+        """Sets options of the session: catalog, schema, or settings of DuckDB."""
+        values = {
+            name: messages.SessionOptionValue(string_value=value) for name, value in options.items()
+        }
+        request = messages.SetSessionOptionsRequest(session_options=values)
+        for answer in self._act("SetSessionOptions", request.SerializeToString(), call):
+            result = decode_as(messages.SetSessionOptionsResult, answer, bare=True)
+            for name in result.errors:
+                raise QueryError(
+                    f"The server does not take {options[name]!r} as the session's {name}.",
+                    code=Code.INVALID_ARGUMENT,
+                )
+
+    def status(self, deadline: Deadline = _NO_LIMIT) -> dict[str, Any]:
+        """What a SwanLake server says of itself; makes no session."""
+        found: dict[str, Any] = json.loads(self._act(Actions.STATUS, b"", Call(deadline))[0])
         return found
 
-    def close(self) -> None:
-        """Ends the session on the server and the connection to it."""
+    def cancel(self, query_id: str, deadline: Deadline) -> bool:
+        """Stops the statement of that id; False if the server knows none."""
+        request = encode(messages.ActionCancelByQueryIdRequest(query_id=query_id))
+        answers = self._act(Actions.CANCEL_BY_QUERY_ID, request, Call(deadline))
+        results = [decode_as(messages.ActionCancelQueryResult, one).result for one in answers]
+        return messages.ActionCancelQueryResult.CANCEL_RESULT_NOT_CANCELLABLE not in results
+
+    @property
+    def can_cancel(self) -> bool:
+        """True if the server stops statements by their id."""
+        return Actions.CANCEL_BY_QUERY_ID in self.actions
+
+    def close_session(self, deadline: Deadline) -> None:
+        """Has the server free what the session holds, if there is one."""
+        if self._has_session:
+            request = messages.CloseSessionRequest().SerializeToString()
+            self._act("CloseSession", request, Call(deadline))
+            self._has_session = False
+
+    def disconnect(self) -> None:
+        """Closes the connection; says nothing to the server."""
+        self._client.close()
+
+    # ---- statements ------------------------------------------------------------------------------
+
+    def query(
+        self,
+        sql: str,
+        call: Call,
+        *,
+        parameters: Any | None = None,
+        transaction: bytes | None = None,
+    ) -> Rows:
+        """Runs a text once; ``parameters`` is a table of what is bound to it."""
+        if Actions.STATEMENT_TICKETS in self.actions:
+            return self._fetch_at_once(
+                messages.TicketBoundStatement(query=sql, transaction_id=transaction),
+                parameters,
+                call,
+            )
+        if parameters is None:
+            return self._fetch(
+                messages.CommandStatementQuery(query=sql, transaction_id=transaction), call
+            )
+        prepared = self.prepare(sql, call, transaction)
         try:
-            self._action("CloseSession", messages.CloseSessionRequest().SerializeToString())
-        except SwanLakeError:
-            pass  # a server that is gone has closed it too
+            return self.query_prepared(prepared, call, parameters)
         finally:
-            self._client.close()
+            self.close_prepared(prepared, call)
 
-    def __enter__(self) -> Connection:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-    def _fetch(self, info: Any, options: Any) -> Generator[Any, None, None]:
-        for endpoint in info.endpoints:
-            with _errors_from_wire():
-                reader = self._client.do_get(endpoint.ticket, options)
-            try:
-                while True:
-                    with _errors_from_wire():
-                        chunk = reader.read_chunk()
-                    yield chunk.data
-            except StopIteration:
-                continue
-            except GeneratorExit:
-                # Without this the reader would fetch the whole rest before it lets go.
-                reader.cancel()
-                raise
-
-    def _action(self, name: str, body: bytes) -> list[bytes]:
-        with _errors_from_wire():
-            answers = self._client.do_action(flight.Action(name, body), self._options({}))
-            return [answer.body.to_pybytes() for answer in answers]
-
-    def _options(self, headers: dict[str, str]) -> Any:
-        headers = {Headers.SESSION_ID: self.session_id, **headers}
-        if self._token:
-            headers[Headers.AUTHORIZATION] = f"Bearer {self._token}"
-        pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
-        return flight.FlightCallOptions(timeout=self._timeout, headers=pairs)
-
-
-def _check_address(url: str, token: str | None, tls_root_certs: bytes | None) -> None:
-    """Refuses here what gRPC would refuse later in words that do not help."""
-    try:
-        parts = urlsplit(url)
-        addressed = bool(parts.hostname or parts.path)
-    except ValueError:
-        addressed = False
-    if not addressed:
-        raise _not_a_url(url)
-    if token is not None and not (token.isascii() and token.isprintable()):
-        raise ConfigError("The token holds characters that no header can carry; it must be ASCII.")
-    if tls_root_certs is not None:
+    def update(
+        self,
+        sql: str,
+        call: Call,
+        *,
+        parameters: Any | None = None,
+        transaction: bytes | None = None,
+    ) -> int:
+        """Runs a change, once for every row of ``parameters``; the number of affected rows."""
+        if parameters is None:
+            return self._put(
+                messages.CommandStatementUpdate(query=sql, transaction_id=transaction), None, call
+            )
+        prepared = self.prepare(sql, call, transaction)
         try:
-            text = tls_root_certs.decode("ascii", "ignore")  # bundles have comments in any script
-            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=text)
-        except (ssl.SSLError, ValueError):
-            raise ConfigError("The certificates to trust are not PEM text.") from None
+            return self.update_prepared(prepared, call, parameters)
+        finally:
+            self.close_prepared(prepared, call)
+
+    def ingest(self, command: messages.CommandStatementIngest, rows: Any, call: Call) -> int:
+        """Sends rows (an Arrow reader or table) into a table; how many it took."""
+        return self._put(command, rows, call)
+
+    def metadata(self, command: Message, call: Call) -> Rows:
+        """What the server says of its catalogs, schemas, tables or itself."""
+        return self._fetch(command, call)
+
+    def prepare(self, sql: str, call: Call, transaction: bytes | None = None) -> Prepared:
+        """Has the server parse and describe a text."""
+        request = messages.ActionCreatePreparedStatementRequest(
+            query=sql, transaction_id=transaction
+        )
+        [answer] = self._act("CreatePreparedStatement", encode(request), call)
+        result = decode_as(messages.ActionCreatePreparedStatementResult, answer)
+        return Prepared(
+            result.prepared_statement_handle,
+            _schema(result.dataset_schema),
+            _schema(result.parameter_schema),
+            result.is_update,
+        )
+
+    def query_prepared(self, prepared: Prepared, call: Call, parameters: Any | None = None) -> Rows:
+        """Runs a prepared statement with what is bound to it."""
+        handle = prepared.handle
+        if Actions.STATEMENT_TICKETS in self.actions:
+            return self._fetch_at_once(
+                messages.TicketBoundStatement(prepared_statement_handle=handle), parameters, call
+            )
+        command = messages.CommandPreparedStatementQuery(prepared_statement_handle=handle)
+        if parameters is not None:
+            answer = self._send(command, parameters, call)
+            if answer:
+                result = decode_as(messages.DoPutPreparedStatementResult, answer, bare=True)
+                command.prepared_statement_handle = result.prepared_statement_handle or handle
+        return self._fetch(command, call)
+
+    def update_prepared(self, prepared: Prepared, call: Call, parameters: Any | None = None) -> int:
+        """Runs a prepared change once for every row; the number of affected rows."""
+        command = messages.CommandPreparedStatementUpdate(prepared_statement_handle=prepared.handle)
+        return self._put(command, parameters, call)
+
+    def close_prepared(self, prepared: Prepared, call: Call) -> None:
+        """Has the server forget a prepared statement."""
+        request = messages.ActionClosePreparedStatementRequest(
+            prepared_statement_handle=prepared.handle
+        )
+        self._act("ClosePreparedStatement", encode(request), call)
+
+    def begin(self, call: Call) -> bytes:
+        """Opens a transaction; its name."""
+        [answer] = self._act(
+            "BeginTransaction", encode(messages.ActionBeginTransactionRequest()), call
+        )
+        return decode_as(messages.ActionBeginTransactionResult, answer).transaction_id
+
+    def end(self, transaction: bytes, call: Call, *, commit: bool) -> None:
+        """Commits a transaction or rolls it back."""
+        kind = messages.ActionEndTransactionRequest
+        action = kind.END_TRANSACTION_COMMIT if commit else kind.END_TRANSACTION_ROLLBACK
+        self._act("EndTransaction", encode(kind(transaction_id=transaction, action=action)), call)
+
+    # ---- inside ----------------------------------------------------------------------------------
+
+    def translating(self, call: Call) -> Any:
+        """The time of one exchange with the server, whose errors come out as ours."""
+        return _Translation(self, call)
+
+    def open_reader(self, ticket: Any, call: Call) -> Any:
+        """Begins to fetch what a ticket stands for."""
+        with self.translating(call):
+            return self._client.do_get(ticket, self._options(call))
+
+    def _fetch_at_once(
+        self, ticket: messages.TicketBoundStatement, parameters: Any | None, call: Call
+    ) -> Rows:
+        if parameters is not None:
+            ticket.parameters = _stream(parameters)
+        reader = self.open_reader(flight.Ticket(encode(ticket)), call)
+        self._has_session = True
+        return Rows(self, call, iter(()), reader)
+
+    def _fetch(self, command: Message, call: Call) -> Rows:
+        descriptor = flight.FlightDescriptor.for_command(encode(command))
+        with self.translating(call):
+            info = self._client.get_flight_info(descriptor, self._options(call))
+        self._has_session = True
+        tickets = iter([endpoint.ticket for endpoint in info.endpoints])
+        rows = Rows(self, call, tickets, self.open_reader(next(tickets), call))
+        if len(rows.schema) == 0:
+            rows.affected = info.total_records
+        return rows
+
+    def _put(self, command: Message, rows: Any | None, call: Call) -> int:
+        answer = self._send(command, rows, call)
+        result = decode_as(messages.DoPutUpdateResult, answer or b"", bare=True)
+        return result.record_count
+
+    def _send(self, command: Message, rows: Any | None, call: Call) -> bytes | None:
+        """Sends a command and rows for it, and gives the server's answer."""
+        descriptor = flight.FlightDescriptor.for_command(encode(command))
+        schema = pa.schema([]) if rows is None else rows.schema
+        with self.translating(call):
+            writer, answers = self._client.do_put(descriptor, schema, self._options(call))
+            try:
+                for batch in _batches(rows):
+                    writer.write_batch(batch)
+            except (flight.FlightError, pa.ArrowException):
+                pass  # the server has stopped listening, and says why below
+            except BaseException:
+                self._break_off(writer, call)
+                raise
+            writer.done_writing()
+            answer = answers.read()
+            writer.close()
+        self._has_session = True
+        return None if answer is None else answer.to_pybytes()
+
+    def _break_off(self, writer: Any, call: Call) -> None:
+        """Ends an upload whose source failed, so that none of it is kept.
+
+        There is no way to hang up: a writer that is dropped counts as one that has sent
+        everything. So the statement is cancelled first; and where nobody confirms that, the writer
+        is kept for ever, which the server takes for a client that went quiet.
+        """
+        try:
+            while not self.cancel(call.query_id, Deadline(_BREAK_OFF_SECONDS)):
+                call.deadline.remaining()
+        except SwanLakeError:
+            _never_finished.append(writer)
+        else:
+            with suppress(flight.FlightError, pa.ArrowException):
+                writer.close()  # says that it was cancelled, which we know
+
+    def _act(self, name: str, body: bytes, call: Call) -> list[bytes]:
+        with self.translating(call):
+            answers = self._client.do_action(flight.Action(name, body), self._options(call))
+            found = [answer.body.to_pybytes() for answer in answers]
+        if name not in (Actions.STATUS, Actions.CANCEL_BY_QUERY_ID):
+            self._has_session = True
+        return found
+
+    def _options(self, call: Call) -> Any:
+        left = call.deadline.remaining()
+        headers = {**self.address.headers, **call.headers}
+        headers[Headers.SESSION_ID] = self.session_id
+        headers[Headers.QUERY_ID] = call.query_id
+        if self._has_session:
+            headers[Headers.SESSION_RESUME] = "1"
+        if left is not None:
+            headers[Headers.QUERY_TIMEOUT] = f"{left:.3f}"
+        if self._authorization:
+            headers[Headers.AUTHORIZATION] = self._authorization
+        pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
+        timeout = None if left is None else left + _SERVER_FIRST
+        return flight.FlightCallOptions(timeout=timeout, headers=pairs)
 
 
-def _not_a_url(url: str) -> ConfigError:
-    return ConfigError(
-        f"{url!r} is not the URL of a Flight server; it has the form grpc://host:4214, or "
-        "grpc+tls://host:4214 for TLS."
-    )
+#: By so much gRPC waits longer than the server may take, which then says itself what happened.
+_SERVER_FIRST = 0.1
+#: Of one question to the server whether an upload was cancelled.
+_BREAK_OFF_SECONDS = 5.0
+_never_finished: list[Any] = []
 
 
-@contextmanager
-def _errors_from_wire() -> Iterator[None]:
-    try:
-        yield
-    except (flight.FlightError, pa.ArrowException) as error:
-        raise error_from_wire(error) from None
+class _Translation:
+    """Turns pyarrow's errors into ours, with the id of the statement and words that help."""
+
+    __slots__ = ("_call", "_driver")
+
+    def __init__(self, driver: Driver, call: Call) -> None:
+        self._driver = driver
+        self._call = call
+
+    def __enter__(self) -> None:
+        check_fork()
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, flight.FlightError | pa.ArrowException):
+            url, timeout = self._driver.address.url, self._call.deadline.timeout
+            translated = error_from_wire(error, url, timeout)
+            translated.query_id = self._call.query_id
+            raise translated from None
 
 
-def error_from_wire(error: Exception) -> SwanLakeError:
-    """The server's error in our own tree, by its identifier or else by its gRPC code."""
-    message = _PREPENDED.sub("", _APPENDED.sub("", str(error)))
-    kind, code = next(
-        ((kind, code) for wire, kind, code in _BY_CODE if isinstance(error, wire)),
-        (QueryError, Code.INTERNAL),
-    )
-    found = _IDENTIFIED.fullmatch(message)
-    if found is None:
-        return kind(message, code=code)
-    return _BY_IDENTIFIER.get(found[1], kind)(found[2], identifier=found[1], code=code)
+def _batches(rows: Any | None) -> Iterable[Any]:
+    if rows is None:
+        return []
+    batches: Iterable[Any] = rows.to_batches() if isinstance(rows, pa.Table) else rows
+    return batches
+
+
+def _stream(table: Any) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def _schema(serialized: bytes) -> Any:
+    if not serialized:
+        return pa.schema([])
+    return pa.ipc.read_schema(pa.py_buffer(serialized))

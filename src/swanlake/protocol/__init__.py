@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError, Message
 from swanlake.errors import InvalidRequest
 from swanlake.protocol import flight_sql_pb2 as messages
 
-__all__ = ["Actions", "Headers", "decode", "decode_as", "encode", "messages"]
+__all__ = ["AFFECTED_ROWS", "Actions", "Headers", "decode", "decode_as", "encode", "messages"]
 
 M = TypeVar("M", bound=Message)
 
@@ -47,6 +47,12 @@ class Actions:
     CANCEL_BY_QUERY_ID = "swanlake.CancelByQueryId"
     #: What the server says of itself, as JSON; needs no session and makes none.
     STATUS = "swanlake.Status"
+    #: Not an action but a promise: DoGet takes a statement as its ticket, and answers in one call.
+    STATEMENT_TICKETS = "swanlake.StatementTickets"
+
+
+#: In the metadata of a result without columns: how many rows the statement changed.
+AFFECTED_ROWS = b"swanlake.affected_rows"
 
 
 def encode(message: Message) -> bytes:

@@ -1146,3 +1146,40 @@ class ActionCancelByQueryIdRequest(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ActionCancelByQueryIdRequest: _TypeAlias = ActionCancelByQueryIdRequest  # noqa: Y015
+
+@_typing.final
+class TicketBoundStatement(_message.Message):
+    """A statement and what is bound to it, as the ticket of a DoGet that executes it and gives its result
+    in one call. CommandStatementQuery is such a ticket too. ListActions announces both.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUERY_FIELD_NUMBER: _builtins.int
+    PREPARED_STATEMENT_HANDLE_FIELD_NUMBER: _builtins.int
+    TRANSACTION_ID_FIELD_NUMBER: _builtins.int
+    PARAMETERS_FIELD_NUMBER: _builtins.int
+    query: _builtins.str
+    """its text, or"""
+    prepared_statement_handle: _builtins.bytes
+    """the statement that was prepared"""
+    transaction_id: _builtins.bytes
+    parameters: _builtins.bytes
+    """an Arrow stream; nothing is bound if it is empty"""
+    def __init__(
+        self,
+        *,
+        query: _builtins.str = ...,
+        prepared_statement_handle: _builtins.bytes = ...,
+        transaction_id: _builtins.bytes | None = ...,
+        parameters: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_transaction_id", b"_transaction_id", "transaction_id", b"transaction_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_transaction_id", b"_transaction_id", "parameters", b"parameters", "prepared_statement_handle", b"prepared_statement_handle", "query", b"query", "transaction_id", b"transaction_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__transaction_id: _TypeAlias = _typing.Literal["transaction_id"]  # noqa: Y015
+    _WhichOneofArgType__transaction_id: _TypeAlias = _typing.Literal["_transaction_id", b"_transaction_id"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__transaction_id) -> _WhichOneofReturnType__transaction_id | None: ...
+
+Global___TicketBoundStatement: _TypeAlias = TicketBoundStatement  # noqa: Y015

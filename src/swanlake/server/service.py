@@ -25,7 +25,7 @@ from swanlake.errors import (
     Unsupported,
 )
 from swanlake.pipeline.loans import FETCH, Lender
-from swanlake.protocol import Actions, decode, decode_as, encode, messages
+from swanlake.protocol import AFFECTED_ROWS, Actions, decode, decode_as, encode, messages
 from swanlake.server import metadata, options
 from swanlake.server.auth import Authenticator, HandshakeHandler
 from swanlake.server.call import Call, loan_token, middleware
@@ -34,7 +34,7 @@ from swanlake.server.lending import pieces
 from swanlake.server.sql_info import SQL_INFO, sql_info
 from swanlake.server.wire_errors import raise_on_wire
 from swanlake.server.xdbc import XDBC_TYPE_INFO, xdbc_type_info
-from swanlake.sessions.binding import scannable_reader
+from swanlake.sessions import binding
 from swanlake.sessions.execution import Outcome
 from swanlake.sessions.prepared import EMPTY_SCHEMA
 from swanlake.sessions.registry import SessionRegistry
@@ -79,6 +79,7 @@ _ACTIONS: Mapping[str, str] = {
     "CloseSession": "Ends the session and frees everything it holds.",
     Actions.CANCEL_BY_QUERY_ID: "Stops a statement by the x-swanlake-query-id it was given.",
     Actions.STATUS: "Tells version, state and session counts, as JSON.",
+    Actions.STATEMENT_TICKETS: "Not to be called: says that DoGet takes statements as tickets.",
 }
 
 
@@ -181,17 +182,32 @@ class SwanLakeService(flight.FlightServerBase):
         call = Call(context)
         if isinstance(command, messages.TicketStatementQuery):
             if command.statement_handle == _NO_ROWS:
-                return flight.RecordBatchStream(pa.RecordBatchReader.from_batches(EMPTY_SCHEMA, []))
-            stream = self._registry.redeem(command.statement_handle, call.identity.name)
-            batches = _batches(stream, call)
-            # Not a finally in the generator: one that was never started would not run it.
-            weakref.finalize(batches, self._registry.delivered, stream).atexit = False
-            return flight.GeneratorStream(stream.schema, batches)
+                return _without_rows(EMPTY_SCHEMA)
+            return self._deliver(command.statement_handle, call)
         if type(command) in _METADATA:
             with self._statement(call) as (session, run):
                 table = _METADATA[type(command)][1](session, run, command)
             return flight.RecordBatchStream(table)
-        raise Unsupported(f"A {command.DESCRIPTOR.name} is not a ticket.")
+        if isinstance(command, messages.CommandStatementQuery):
+            with self._statement(call) as (session, run):
+                outcome = session.execute(run, command.query, _transaction(command))
+        elif isinstance(command, messages.TicketBoundStatement):
+            with self._statement(call) as (session, run):
+                outcome = _execute_bound(session, run, command)
+        else:
+            raise Unsupported(f"A {command.DESCRIPTOR.name} is not a ticket.")
+        if outcome.stream is None:
+            affected = -1 if outcome.affected is None else outcome.affected
+            return _without_rows(EMPTY_SCHEMA.with_metadata({AFFECTED_ROWS: str(affected)}))
+        self._registry.keep(outcome.stream)
+        return self._deliver(outcome.stream.handle, call)
+
+    def _deliver(self, handle: bytes, call: Call) -> Any:
+        stream = self._registry.redeem(handle, call.identity.name)
+        batches = _batches(stream, call)
+        # Not a finally in the generator: one that was never started would not run it.
+        weakref.finalize(batches, self._registry.delivered, stream).atexit = False
+        return flight.GeneratorStream(stream.schema, batches)
 
     def _outcome_info(self, outcome: Outcome, descriptor: Any) -> Any:
         stream = outcome.stream
@@ -218,15 +234,12 @@ class SwanLakeService(flight.FlightServerBase):
                 prepared = session.prepared(command.prepared_statement_handle)
                 affected = session.update_prepared(run, prepared, reader)
             elif isinstance(command, messages.CommandStatementIngest):
-                rows = scannable_reader(reader.to_reader())
+                rows = binding.scannable_reader(reader.to_reader())
                 load = ingest_statements(command)
                 affected = session.ingest(run, rows, load, _transaction(command))
             elif isinstance(command, messages.CommandPreparedStatementQuery):
                 prepared = session.prepared(command.prepared_statement_handle)
-                table = reader.read_all()
-                prepared.bound = table.to_batches() or [
-                    pa.RecordBatch.from_pylist([], schema=table.schema)
-                ]
+                prepared.bound = binding.batches_of(reader.read_all())
                 answer = messages.DoPutPreparedStatementResult(
                     prepared_statement_handle=prepared.handle
                 )
@@ -396,6 +409,24 @@ class SwanLakeService(flight.FlightServerBase):
         )
         with self._registry.tracking(run), run.call(call.is_cancelled):
             yield session, run
+
+
+def _execute_bound(session: Session, run: Run, ticket: messages.TicketBoundStatement) -> Outcome:
+    """The statement of a ticket, by its text or its handle, with the rows that came with it."""
+    bound = binding.rows_of(ticket.parameters) if ticket.parameters else None
+    transaction = _transaction(ticket)
+    if ticket.prepared_statement_handle:
+        prepared = session.prepared(ticket.prepared_statement_handle)
+        if bound is not None:
+            prepared.bound = bound
+        return session.execute_prepared(run, prepared, transaction)
+    if bound is None:
+        return session.execute(run, ticket.query, transaction)
+    return session.execute_bound(run, ticket.query, bound, transaction)
+
+
+def _without_rows(schema: Any) -> Any:
+    return flight.RecordBatchStream(pa.RecordBatchReader.from_batches(schema, []))
 
 
 def _batches(stream: ResultStream, call: Call) -> Iterator[Any]:

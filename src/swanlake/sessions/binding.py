@@ -159,6 +159,20 @@ def _plain_value(scalar: Any) -> Any | None:
     return duckdb.Value(value, duckdb.sqltype(sql_type))
 
 
+def batches_of(table: Any) -> list[Any]:
+    """The batches of bound rows: at least one, so that there always are columns."""
+    return table.to_batches() or [pa.RecordBatch.from_pylist([], schema=table.schema)]
+
+
+def rows_of(stream: bytes) -> list[Any]:
+    """The bound rows that came as an Arrow stream inside a message."""
+    try:
+        with pa.ipc.open_stream(stream) as reader:
+            return batches_of(reader.read_all())
+    except (pa.ArrowException, OSError):
+        raise InvalidRequest("The parameters are not an Arrow stream.") from None
+
+
 def rows(batches: list[Any]) -> Iterator[tuple[Any, int]]:
     """Every row of every batch, as (batch, position)."""
     for batch in batches:

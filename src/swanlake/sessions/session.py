@@ -112,21 +112,34 @@ class Session:
     def close_prepared(self, handle: bytes) -> None:
         self._prepared.pop(handle, None)
 
-    def execute_prepared(self, run: Run, prepared: PreparedStatement) -> Outcome:
+    def execute_prepared(
+        self, run: Run, prepared: PreparedStatement, transaction: bytes | None = None
+    ) -> Outcome:
         """Runs a prepared statement with what is bound to it, once per bound row."""
-        with self._turn(run):
-            last, bound = prepared.last, prepared.bound
-            if not last.parameters or bound is None:
-                return self._execution.run_all(run, prepared.statements)
-            batches = _arranged(bound, last)
-            rows = sum(batch.num_rows for batch in batches)
-            if rows == 0 and (probe := last.probe()) is not None:
-                [columns] = self._execution.parse(probe)
-                return self._execution.run_one(run, columns, dict.fromkeys(columns.parameters))
-            once_per_row = rows == 1 or (rows > 1 and last.kind is Kind.QUERY)
-            if once_per_row and not self._execution.queue.is_insert(last.text):
-                return self._bound.run_rows(run, prepared.statements, batches)
-            return self._bound.run_bulk(run, prepared.statements, iter(batches), batches[0].schema)
+        with self._turn(run, transaction):
+            return self._run_bound(run, prepared.statements, prepared.bound)
+
+    def execute_bound(
+        self, run: Run, sql: str, bound: list[Any], transaction: bytes | None = None
+    ) -> Outcome:
+        """Runs a text with what is bound to it, once per bound row, without preparing it first."""
+        with self._turn(run, transaction):
+            prepared = PreparedStatement(sql, self._execution.parse(sql))
+            return self._run_bound(run, prepared.statements, bound)
+
+    def _run_bound(self, run: Run, statements: list[Statement], bound: list[Any] | None) -> Outcome:
+        last = statements[-1]
+        if not last.parameters or bound is None:
+            return self._execution.run_all(run, statements)
+        batches = _arranged(bound, last)
+        rows = sum(batch.num_rows for batch in batches)
+        if rows == 0 and (probe := last.probe()) is not None:
+            [columns] = self._execution.parse(probe)
+            return self._execution.run_one(run, columns, dict.fromkeys(columns.parameters))
+        once_per_row = rows == 1 or (rows > 1 and last.kind is Kind.QUERY)
+        if once_per_row and not self._execution.queue.is_insert(last.text):
+            return self._bound.run_rows(run, statements, batches)
+        return self._bound.run_bulk(run, statements, iter(batches), batches[0].schema)
 
     def update_prepared(self, run: Run, prepared: PreparedStatement, reader: Any) -> int:
         """Runs a prepared change for every row of the stream, as one transaction."""

@@ -1,0 +1,82 @@
+"""A server's errors, and gRPC's own, in SwanLake's tree."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.flight as flight
+
+from swanlake.client.deadline import too_late
+from swanlake.errors import (
+    Code,
+    ConnectionLost,
+    NotAuthenticated,
+    NotFound,
+    QueryCancelled,
+    QueryError,
+    QueryTimeout,
+    ServerUnavailable,
+    ServerUnreachable,
+    SwanLakeError,
+)
+
+_IDENTIFIED = re.compile(r"([A-Z][A-Z0-9_]{2,}): (.*)", re.DOTALL)
+#: What pyarrow and gRPC put around a server's message, or around their own.
+_PREPENDED = re.compile(r"^Flight returned [a-z ]+ error, with message: ")
+_APPENDED = re.compile(
+    r"(?:\.? Detail: (?:Python exception: )?\w+)?"
+    r"(?:\.? (?:gRPC client debug context|Client context): .*)?$",
+    re.DOTALL,
+)
+#: gRPC's words for a connection that never was: the request certainly did not reach a server.
+_NEVER_CONNECTED = re.compile(
+    r"failed to connect to all addresses|DNS resolution failed|Name resolution|UNAVAILABLE: "
+    r"(?:connections|ipv)|empty address list",
+    re.IGNORECASE,
+)
+
+
+def _all_below(kind: type[SwanLakeError]) -> Iterator[type[SwanLakeError]]:
+    yield kind
+    for below in kind.__subclasses__():
+        yield from _all_below(below)
+
+
+_BY_IDENTIFIER = {kind.identifier: kind for kind in _all_below(SwanLakeError)}
+_BY_CODE: list[tuple[Any, type[SwanLakeError], Code]] = [
+    (flight.FlightUnavailableError, ServerUnavailable, Code.UNAVAILABLE),
+    (flight.FlightUnauthenticatedError, NotAuthenticated, Code.UNAUTHENTICATED),
+    (flight.FlightTimedOutError, QueryTimeout, Code.DEADLINE_EXCEEDED),
+    (flight.FlightCancelledError, QueryCancelled, Code.CANCELLED),
+    (flight.FlightUnauthorizedError, QueryError, Code.PERMISSION_DENIED),
+    (pa.ArrowNotImplementedError, QueryError, Code.UNIMPLEMENTED),
+    (pa.ArrowKeyError, NotFound, Code.NOT_FOUND),
+    (pa.ArrowInvalid, QueryError, Code.INVALID_ARGUMENT),
+]
+
+
+def error_from_wire(
+    error: Exception, server: str = "the server", timeout: float | None = None
+) -> SwanLakeError:
+    """An error of pyarrow's in our own tree: by the server's identifier, else by its gRPC code.
+
+    ``server`` and ``timeout`` are for the words about what a server did not live to say.
+    """
+    message = _PREPENDED.sub("", _APPENDED.sub("", str(error)))
+    kind, code = next(
+        ((kind, code) for wire, kind, code in _BY_CODE if isinstance(error, wire)),
+        (QueryError, Code.INTERNAL),
+    )
+    found = _IDENTIFIED.fullmatch(message)
+    if found is not None:
+        return _BY_IDENTIFIER.get(found[1], kind)(found[2], identifier=found[1], code=code)
+    if kind is QueryTimeout and timeout is not None:
+        return too_late(timeout)
+    if kind is ServerUnavailable and _NEVER_CONNECTED.search(message):
+        return ServerUnreachable(f"No server answers at {server}: {message}")
+    if kind is ServerUnavailable:
+        return ConnectionLost(f"The connection to {server} was lost: {message}")
+    return kind(message, code=code)
