@@ -125,7 +125,7 @@ def sql_text(url: str, table: str, client: int, rows: int) -> Iterator[Insert]:
         def insert(number: int) -> int:
             values = f"({number}, {client}, TIMESTAMP '{MOMENT}', '{NOTE}')"
             text = f"INSERT INTO {table} VALUES {', '.join([values] * rows)}"
-            return connection.execute(text).rows
+            return connection.execute(text).affected_rows
 
         yield insert
 
@@ -279,7 +279,7 @@ class Bench:
         return name
 
     def rows(self, sql: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.control.execute(sql).read_all().to_pylist()
+        found: list[dict[str, Any]] = self.control.execute(sql).table.to_pylist()
         return found
 
     def value(self, sql: str) -> Any:

@@ -9,7 +9,6 @@ import argparse
 import sys
 import tempfile
 import time
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -70,17 +69,17 @@ def opening(folder: Path, rounds: int) -> None:
             return connection.close
 
         def new_session_id() -> Close:
-            channel.session_id = str(uuid.uuid4())
-            channel.execute("SELECT 1").read_all()
+            channel._connection.driver.start_over()
+            channel.execute("SELECT 1")
             return left_open
 
         def known_session_id() -> Close:
-            channel.execute("SELECT 1").read_all()
+            channel.execute("SELECT 1")
             return left_open
 
         def new_connection() -> Close:
             connection = FlightSQLClient(server.url)
-            connection.execute("SELECT 1").read_all()
+            connection.execute("SELECT 1")
             return connection.close
 
         def stock_adbc() -> Close:
@@ -107,14 +106,14 @@ def opening(folder: Path, rounds: int) -> None:
         answers += [
             Answer(f"{question}, {name}", at(baseline), at(spent), "ms", aim)
             for question, spent, aim in (
-                ("open + SELECT 1, our driver, known channel", same_channel, target),
-                ("open + SELECT 1, our driver, new channel", own_channel, target),
+                ("open + SELECT 1, our client, known channel", same_channel, target),
+                ("open + SELECT 1, our client, new channel", own_channel, target),
                 ("open + SELECT 1, stock ADBC", stock, None),
                 ("Engine.connect() + SELECT 1 in process", engine_only, None),
-                ("SELECT 1 alone, our driver, known session", known, None),
+                ("SELECT 1 alone, our client, known session", known, None),
             )
         ]
-        unchecked_open = f"our driver, known channel, over unchecked extensions, {name}"
+        unchecked_open = f"our client, known channel, over unchecked extensions, {name}"
         answers.append(Answer(unchecked_open, at(unchecked), at(same_channel), "ms"))
     print_table(
         f"session open; baseline: fresh DuckDB instance with ATTACH ({rounds} rounds)", answers
@@ -132,14 +131,14 @@ def memory(folder: Path, shared: int, instances: int) -> None:
         ) as server:
             process = psutil.Process(server.process.pid)
             with FlightSQLClient(server.url) as channel:
-                channel.execute("SELECT 1").read_all()
+                channel.execute("SELECT 1")
                 settle(process)
                 before = process.memory_info().rss
                 opened = []
                 for _ in range(count):
-                    channel.session_id = str(uuid.uuid4())
+                    channel._connection.driver.start_over()
                     start = time.perf_counter()
-                    channel.execute("SELECT 1").read_all()
+                    channel.execute("SELECT 1")
                     opened.append((time.perf_counter() - start) * 1000)
                     if isolation == "instance":
                         settle(process)

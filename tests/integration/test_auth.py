@@ -116,8 +116,8 @@ def test_wrong_user_or_password_is_refused(
 
 
 def test_refusal_as_the_driver_and_ping_tell_it(guarded: ServerProcess) -> None:
-    with FlightSQLClient(guarded.url, token="wrong") as connection, pytest.raises(NotAuthenticated):
-        connection.status()
+    with pytest.raises(NotAuthenticated):
+        FlightSQLClient(guarded.url, token="wrong")
     code, output = ping("--url", guarded.url)
     assert code == 1
     assert "rejecting: This server asks for a token" in output
@@ -203,14 +203,14 @@ def test_tls_for_those_who_trust_the_certificate(
     server = start_server("--tls-cert", str(cert), "--tls-key", str(key))
     assert server.url == f"grpc+tls://127.0.0.1:{server.port}"
     with AdbcConnections(server.url) as connections:
-        trusting: Any = {"adbc.flight.sql.client_option.tls_root_certs": cert.read_text()}
-        assert select(connections.open(**trusting)) == [(42,)]
+        roots: Any = {"adbc.flight.sql.client_option.tls_root_certs": cert.read_text()}
+        assert select(connections.open(**roots)) == [(42,)]
     assert ping("--url", server.url, "--tls-ca", str(cert)) == (0, f"{server.url} - accepting\n")
-    with FlightSQLClient(server.url, timeout=5) as distrusting, pytest.raises(ServerUnavailable):
-        distrusting.status()
-    plain_url = server.url.replace("+tls", "")
-    with FlightSQLClient(plain_url, timeout=5) as plain, pytest.raises(ServerUnavailable):
-        plain.status()
+    with FlightSQLClient(server.url, tls_ca=cert) as trusting:
+        assert trusting.query("SELECT 42").scalar() == 42
+    for url in (server.url, server.url.replace("+tls", "")):
+        with pytest.raises(ServerUnavailable):
+            FlightSQLClient(url, connect_timeout=5)
     assert server.stop() == 0
 
 

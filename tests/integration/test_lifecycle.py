@@ -19,7 +19,7 @@ import pytest
 
 from swanlake.client import FlightSQLClient
 from swanlake.errors import SwanLakeError
-from tests.flight import eventually
+from tests.flight import FlightSql, eventually
 from tests.server_process import ServerProcess
 
 FOREVER = "SELECT count(*) FROM range(100000000000)"
@@ -263,23 +263,23 @@ def test_result_that_is_being_read_is_read_to_its_end(
     start_server: Callable[..., ServerProcess],
 ) -> None:
     server = start_server()
-    with FlightSQLClient(server.url) as connection:
-        batches = connection.execute("SELECT range AS i FROM range(20000000)").batches
-        rows = next(batches).num_rows
-        server.terminate()
-        eventually(lambda: not server.is_ready)
-        rows += sum(batch.num_rows for batch in batches)
+    with FlightSQLClient(server.url) as client:
+        with client.stream("SELECT range AS i FROM range(20000000)") as batches:
+            rows = next(iter(batches)).num_rows
+            server.terminate()
+            eventually(lambda: not server.is_ready)
+            rows += sum(batch.num_rows for batch in batches)
     assert rows == 20_000_000
     assert server.process.wait(STOP_SECONDS) == 0
 
 
 def test_result_that_waits_is_still_fetched(start_server: Callable[..., ServerProcess]) -> None:
     server = start_server()
-    with FlightSQLClient(server.url) as connection:
-        result = connection.execute("SELECT 42 AS i")
-        server.terminate()
-        eventually(lambda: not server.is_ready)
-        assert result.read_all().to_pydict() == {"i": [42]}
+    client = FlightSql(server.url)
+    info = client.execute("SELECT 42 AS i")
+    server.terminate()
+    eventually(lambda: not server.is_ready)
+    assert client.fetch(info).read_all().to_pydict() == {"i": [42]}
     assert server.process.wait(STOP_SECONDS) == 0
 
 
@@ -300,13 +300,11 @@ def test_client_that_stopped_reading_does_not_hold_the_stop(
     start_server: Callable[..., ServerProcess],
 ) -> None:
     server = start_server("--shutdown-grace-seconds", "1")
-    connection = FlightSQLClient(server.url)
-    batches = connection.execute("SELECT range AS i FROM range(1000000000)").batches
-    assert next(batches).num_rows
-    server.terminate()
-    assert server.process.wait(STOP_SECONDS) == 0
-    batches.close()
-    connection.close()
+    with FlightSQLClient(server.url) as client:
+        with client.stream("SELECT range AS i FROM range(1000000000)") as batches:
+            assert next(iter(batches)).num_rows
+            server.terminate()
+            assert server.process.wait(STOP_SECONDS) == 0
 
 
 def test_second_signal_stops_at_once(
@@ -378,11 +376,11 @@ def test_json_log_has_one_object_per_line_and_no_secret(tmp_path: Path) -> None:
         eventually(lambda: ready_file.exists() or process.poll() is not None)
         url = json.loads(ready_file.read_text())["flight"]
         with FlightSQLClient(url, token=token) as connection:
-            assert connection.execute("SELECT memory.main.hidden()").read_all()
+            assert connection.execute("SELECT memory.main.hidden()").table
             with pytest.raises(SwanLakeError):
                 connection.execute("SELEC 1")
-        with FlightSQLClient(url, token="wrong-" + token) as stranger, pytest.raises(SwanLakeError):
-            stranger.status()
+        with pytest.raises(SwanLakeError):
+            FlightSQLClient(url, token="wrong-" + token)
         process.terminate()
         assert process.wait(STOP_SECONDS) == 0
     finally:

@@ -52,7 +52,7 @@ def maintain(own_server: ServerProcess) -> Maintain:
 def sql(own_server: ServerProcess) -> Iterator[Callable[[str], list[dict[str, Any]]]]:
     """Runs a text and gives its rows."""
     with FlightSQLClient(own_server.url) as connection:
-        yield lambda text: connection.execute(text).read_all().to_pylist()
+        yield lambda text: connection.execute(text).table.to_pylist()
 
 
 def rows_of(result: Result) -> list[dict[str, Any]]:

@@ -33,14 +33,14 @@ def sql(server: ServerProcess) -> Iterator[Sql]:
     """Runs a text on the shared server and gives its rows, in a catalog of the test's own."""
     with FlightSQLClient(server.url) as connection:
         name = f"c{uuid4().hex}"
-        connection.execute(f"CALL swanlake_create_catalog('{name}')").read_all()
-        connection.execute(f"USE {name}").read_all()
+        connection.execute(f"CALL swanlake_create_catalog('{name}')")
+        connection.execute(f"USE {name}")
         yield on(connection)
 
 
 def on(connection: FlightSQLClient) -> Sql:
     """What runs a text and gives its rows."""
-    return lambda text: connection.execute(text).read_all().to_pylist()
+    return lambda text: connection.execute(text).table.to_pylist()
 
 
 def files(sql: Sql, *tables: str, number: int = 3) -> None:
@@ -237,13 +237,13 @@ def test_two_servers_never_maintain_one_catalog_at_once(
         for _ in range(2)
     ]
     with FlightSQLClient(servers[0].url) as connection:
-        connection.execute("CREATE TABLE t (i INTEGER)").read_all()
+        connection.execute("CREATE TABLE t (i INTEGER)")
 
     def write_and_compact(server: ServerProcess) -> None:
         with FlightSQLClient(server.url) as connection:
             for number in range(3):
-                connection.execute(f"INSERT INTO t VALUES ({number}), ({number})").read_all()
-                connection.execute("CALL swanlake_compact('t')").read_all()
+                connection.execute(f"INSERT INTO t VALUES ({number}), ({number})")
+                connection.execute("CALL swanlake_compact('t')")
 
     with ThreadPoolExecutor(2) as threads:
         for done in [threads.submit(write_and_compact, server) for server in servers]:
@@ -259,11 +259,7 @@ def test_two_servers_never_maintain_one_catalog_at_once(
             assert earlier.finished_at <= later.started_at
         assert catalog.check() == []
     with FlightSQLClient(servers[1].url) as connection:
-        [row] = (
-            connection.execute("SELECT count(*) AS n, sum(i)::INT AS s FROM t")
-            .read_all()
-            .to_pylist()
-        )
+        [row] = connection.execute("SELECT count(*) AS n, sum(i)::INT AS s FROM t").to_pylist()
     assert row == {"n": 12, "s": 12}
 
 

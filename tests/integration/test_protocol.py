@@ -58,6 +58,7 @@ def test_list_actions_names_what_do_action_answers(flight_sql: Open) -> None:
         "CloseSession",
         "swanlake.CancelByQueryId",
         "swanlake.Status",
+        "swanlake.StatementTickets",
     } == names
 
 

@@ -6,9 +6,7 @@ import io
 import json
 import logging
 import sys
-from collections.abc import Generator
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -22,15 +20,18 @@ from swanlake import config
 from swanlake._version import __version__
 from swanlake.cli.commands import swanlake as command
 from swanlake.cli.logs import JsonFormatter
-from swanlake.cli.output import show
+from swanlake.cli.output import Result, show
 from swanlake.cli.shell import is_complete, split
-from swanlake.client import FlightSQLClient, Result, error_from_wire
+from swanlake.client import FlightSQLClient
+from swanlake.client.from_wire import error_from_wire
 from swanlake.errors import (
     ConfigError,
+    ConnectionLost,
     NotFound,
     QueryCancelled,
     QueryError,
     ServerUnavailable,
+    ServerUnreachable,
     SwanLakeError,
 )
 
@@ -243,10 +244,7 @@ def test_statement_is_complete_when_a_semicolon_ends_it(text: str, complete: boo
 def result(sql: str) -> Result:
     table = duckdb.sql(sql).to_arrow_table()
 
-    def batches() -> Generator[Any, None, None]:
-        yield from table.to_batches()
-
-    return Result(table.schema, batches(), table.num_rows)
+    return Result(table.schema, iter(table.to_batches()))
 
 
 def printed(sql: str, output: str, capsys: pytest.CaptureFixture[str]) -> str:
@@ -345,10 +343,7 @@ def test_table_shows_a_thousand_rows_and_counts_the_rest(
 def test_statement_without_columns_says_what_it_did(
     rows: int, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def nothing() -> Generator[Any, None, None]:
-        yield from ()
-
-    show(Result(pa.schema([]), nothing(), rows), "table")
+    show(Result(pa.schema([]), [], rows), "table")
     assert capsys.readouterr().out == text + "\n"
 
 
@@ -378,7 +373,7 @@ def test_connection_refuses_a_token_that_no_header_can_carry(token: str) -> None
 @pytest.mark.parametrize("roots", [b"garbage", b"\xff", b""])
 def test_connection_refuses_certificates_that_are_none(roots: bytes) -> None:
     with pytest.raises(ConfigError, match="PEM"):
-        FlightSQLClient("grpc+tls://127.0.0.1:1", tls_root_certs=roots)
+        FlightSQLClient("grpc+tls://127.0.0.1:1", tls_ca=roots)
 
 
 @pytest.mark.parametrize(
@@ -425,12 +420,21 @@ def test_connection_refuses_certificates_that_are_none(roots: bytes) -> None:
         ),
         (
             flight.FlightUnavailableError(
-                "Flight returned unavailable error, with message: failed to connect. gRPC client "
+                "Flight returned unavailable error, with message: failed to connect to all "
+                "addresses. gRPC client debug context: UNKNOWN: x. Client context: y"
+            ),
+            ServerUnreachable,
+            "SERVER_UNREACHABLE",
+            "No server answers at the server: failed to connect to all addresses",
+        ),
+        (
+            flight.FlightUnavailableError(
+                "Flight returned unavailable error, with message: Socket closed. gRPC client "
                 "debug context: UNKNOWN: x. Client context: y"
             ),
-            ServerUnavailable,
-            "SERVER_UNAVAILABLE",
-            "failed to connect",
+            ConnectionLost,
+            "CONNECTION_LOST",
+            "The connection to the server was lost: Socket closed",
         ),
     ],
 )

@@ -135,6 +135,11 @@ class Driver:
         if self.address.catalog is not None:
             self.set_options({"catalog": self.address.catalog}, call)
 
+    def start_over(self) -> None:
+        """From now on speaks in a new session; the one before is left to itself."""
+        self.session_id = str(uuid.uuid4())
+        self._has_session = False
+
     def set_options(self, options: Mapping[str, str], call: Call) -> None:
         """Sets options of the session: catalog, schema, or settings of DuckDB."""
         values = {
