@@ -1,0 +1,457 @@
+"""One connection: statements, streams, transactions, limits in time, and the end of a server."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import polars
+import pyarrow as pa
+import pytest
+
+import swanlake
+from swanlake.client import FlightSQLClient, QueryOptions
+from swanlake.errors import (
+    ClientClosed,
+    ConfigError,
+    InvalidRequest,
+    QueryCancelled,
+    QueryError,
+    QueryTimeout,
+    ServerUnavailable,
+    ServerUnreachable,
+    SessionLost,
+    SwanLakeError,
+)
+from swanlake.protocol import Actions
+from tests.flight import eventually
+from tests.server_process import ServerProcess
+
+FOREVER = "SELECT count(*) FROM range(10000000000) a, range(1000) b"
+
+
+@pytest.fixture(params=["one trip", "two trips"])
+def client(request: pytest.FixtureRequest, server: ServerProcess) -> Iterator[FlightSQLClient]:
+    """A client of the shared server; once as if the server took no statements as tickets."""
+    with swanlake.connect(server.url) as client:
+        if request.param == "two trips":
+            client._connection.driver.actions -= {Actions.STATEMENT_TICKETS}
+        yield client
+
+
+@pytest.fixture
+def table(client: FlightSQLClient) -> str:
+    """The name of a table that nobody else has."""
+    return f"t_{uuid.uuid4().hex}"
+
+
+# ---- statements ----------------------------------------------------------------------------------
+
+
+def test_query_gives_rows_in_every_form(client: FlightSQLClient) -> None:
+    result = client.query("SELECT range AS i, 'x' || range AS s FROM range(3)")
+    assert result.row_count == len(result) == 3
+    assert result.column_names == ["i", "s"]
+    assert result.rows() == [(0, "x0"), (1, "x1"), (2, "x2")]
+    assert result.to_pylist() == list(result)
+    assert result.to_pandas()["s"].tolist() == ["x0", "x1", "x2"]
+    assert result.to_polars()["i"].to_list() == [0, 1, 2]
+    assert polars.DataFrame(result).shape == (3, 2)
+    assert pa.table(result).equals(result.to_arrow())
+    assert result.scalar() == 0
+    assert client.query("SELECT 1 WHERE false").scalar() is None
+
+
+@pytest.mark.parametrize(
+    ("sql", "params", "row"),
+    [
+        ("SELECT ? + 1, ?", [41, "x"], (42, "x")),
+        ("SELECT $2, $1", ["a", "b"], ("b", "a")),
+        ("SELECT $b, $a", {"a": 1, "b": None}, (None, 1)),
+        ("SELECT ?", [True], (True,)),
+        ("SELECT ?", [decimal.Decimal("1.50")], (decimal.Decimal("1.50"),)),
+        ("SELECT ?", [datetime.date(2026, 1, 2)], (datetime.date(2026, 1, 2),)),
+        ("SELECT ?", [b"\x00\xff"], (b"\x00\xff",)),
+        ("SELECT ?", [[1, 2]], ([1, 2],)),
+        ("SELECT ?::UUID::VARCHAR", [uuid.UUID(int=7)], (str(uuid.UUID(int=7)),)),
+        ("SELECT 1", [], (1,)),
+    ],
+)
+def test_parameters(
+    client: FlightSQLClient, sql: str, params: Any, row: tuple[object, ...]
+) -> None:
+    assert client.query(sql, params).rows() == [row]
+
+
+@pytest.mark.parametrize("params", ["text", 7, [object()]])
+def test_what_is_no_parameter_is_refused_in_a_sentence(
+    client: FlightSQLClient, params: Any
+) -> None:
+    with pytest.raises(InvalidRequest):
+        client.query("SELECT ?", params)
+
+
+def test_rows_of_parameters_run_a_query_for_each(client: FlightSQLClient) -> None:
+    rows = pa.record_batch({"n": [1, 2, 3]})
+    assert client.query("SELECT ? * 10 AS n", rows).rows() == [(10,), (20,), (30,)]
+
+
+def test_changes_count_their_rows(client: FlightSQLClient, table: str) -> None:
+    client.execute(f"CREATE TABLE {table} (i INTEGER)")
+    assert client.update(f"INSERT INTO {table} VALUES (1), (2)").affected_rows == 2
+    assert client.execute(f"INSERT INTO {table} VALUES (3)").affected_rows == 1
+    more = pa.table({"i": [4, 5]})
+    assert client.update(f"INSERT INTO {table} VALUES (?)", more).affected_rows == 2
+    assert client.update(f"DELETE FROM {table} WHERE i > ?", [3]).affected_rows == 2
+    assert client.query(f"FROM {table} ORDER BY i").rows() == [(1,), (2,), (3,)]
+    client.execute(f"CREATE TEMP TABLE {table}_temp (i INTEGER)")
+    returning = client.execute(f"INSERT INTO {table}_temp VALUES (9) RETURNING i")
+    assert returning.rows() == [(9,)]
+
+
+def test_prepared_query_is_described_and_run_again(client: FlightSQLClient) -> None:
+    with client.prepare_query("SELECT ?::INTEGER + 1 AS n") as prepared:
+        assert prepared.schema.names == ["n"]
+        assert len(prepared.parameter_schema) == 1
+        assert [prepared.query([n]).scalar() for n in (1, 10)] == [2, 11]
+    with pytest.raises(SwanLakeError, match="prepared statement"):
+        prepared.query([1])
+
+
+def test_error_is_the_servers_own_with_the_id_of_the_statement(client: FlightSQLClient) -> None:
+    with pytest.raises(QueryError, match="SELEC") as failed:
+        client.query("SELEC 1", options=QueryOptions(query_id="typo"))
+    assert failed.value.identifier == "PARSER_ERROR"
+    assert failed.value.query_id == "typo"
+    assert not failed.value.retryable
+
+
+def test_metadata(client: FlightSQLClient, table: str) -> None:
+    client.execute(f"CREATE TABLE {table} (i INTEGER)")
+    assert "swanlake" in client.catalogs().table["catalog_name"].to_pylist()
+    assert "main" in client.schemas("swanlake").table["db_schema_name"].to_pylist()
+    [found] = client.tables("swanlake", table_pattern=table, include_schema=True).to_pylist()
+    assert pa.ipc.read_schema(pa.py_buffer(found["table_schema"])).names == ["i"]
+    assert client.status()["state"] == "accepting"
+
+
+# ---- rows into tables ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        pa.table({"i": [1, 2]}),
+        pa.record_batch({"i": [1, 2]}),
+        [pa.record_batch({"i": [1]}), pa.record_batch({"i": [2]})],
+        [{"i": 1}, {"i": 2}],
+        polars.DataFrame({"i": [1, 2]}),
+    ],
+    ids=["table", "batch", "batches", "dicts", "polars"],
+)
+def test_ingest_takes_what_holds_rows(client: FlightSQLClient, table: str, rows: Any) -> None:
+    assert client.ingest(table, rows, mode="create") == 2
+    assert client.ingest(table, rows) == 2
+    assert client.query(f"SELECT sum(i)::INT FROM {table}").scalar() == 6
+    with pytest.raises(SwanLakeError, match=table):
+        client.ingest(table, rows, mode="create")
+    assert client.ingest(table, rows, mode="replace") == 2
+
+
+def test_ingest_through_the_queue_takes_a_named_batch_once(
+    client: FlightSQLClient, table: str
+) -> None:
+    client.execute(f"CREATE TABLE {table} (i BIGINT)")
+    for _ in range(2):
+        client.ingest(table, [{"i": 1}], queue=True, batch_name=("producer", 1))
+    client.ingest(table, [{"i": 2}], queue=True, batch_name=("producer", 2))
+    assert client.query(f"FROM duckling_queue.{table} ORDER BY i").rows() == [(1,), (2,)]
+
+
+def test_ingest_whose_source_fails_leaves_nothing(client: FlightSQLClient, table: str) -> None:
+    client.execute(f"CREATE TABLE {table} (i BIGINT)")
+    batch = pa.record_batch({"i": [1]})
+
+    def failing() -> Iterator[Any]:
+        yield batch
+        raise ZeroDivisionError("of the source")
+
+    with pytest.raises(ZeroDivisionError):
+        client.ingest(table, pa.RecordBatchReader.from_batches(batch.schema, failing()))
+    assert client.query(f"SELECT count(*) FROM {table}").scalar() == 0
+
+
+@pytest.mark.parametrize("rows", [7, "text", [1, 2]])
+def test_ingest_refuses_what_holds_no_rows(client: FlightSQLClient, rows: Any) -> None:
+    with pytest.raises(InvalidRequest, match="Arrow"):
+        client.ingest("t", rows)
+
+
+# ---- streams -------------------------------------------------------------------------------------
+
+
+def test_stream_gives_batches_and_may_be_left_early(
+    client: FlightSQLClient, server: ServerProcess
+) -> None:
+    with client.stream("SELECT range AS i FROM range(1000000)") as stream:
+        assert stream.schema.names == ["i"]
+        assert sum(batch.num_rows for batch in stream) == 1_000_000
+        assert stream.read() is None
+    with client.stream("FROM range(10000000000)") as stream:
+        assert next(iter(stream)).num_rows
+    with pytest.raises(ClientClosed):
+        stream.read()
+    assert client.query("SELECT 42").scalar() == 42
+    assert nothing_runs(client)
+
+
+def test_stream_can_be_handed_on(client: FlightSQLClient) -> None:
+    with client.stream("SELECT range AS i FROM range(10)") as stream:
+        assert polars.DataFrame(stream)["i"].sum() == 45
+    with client.stream("SELECT range AS i FROM range(10)") as stream:
+        assert stream.to_reader().read_all().num_rows == 10
+    with client.stream("SELECT range AS i FROM range(10)") as stream:
+        assert stream.read_all().num_rows == 10
+
+
+def test_two_streams_of_one_client_keep_their_rows(client: FlightSQLClient) -> None:
+    with (
+        client.stream("SELECT range AS i FROM range(300000)") as one,
+        client.stream("SELECT range AS i FROM range(300000)") as other,
+    ):
+        assert sum(batch.num_rows for batch in other) == 300_000
+        assert sum(batch.num_rows for batch in one) == 300_000
+
+
+# ---- transactions --------------------------------------------------------------------------------
+
+
+def test_transaction_is_all_or_nothing(client: FlightSQLClient, table: str) -> None:
+    client.execute(f"CREATE TABLE {table} (i INTEGER)")
+    with client.transaction():
+        client.update(f"INSERT INTO {table} VALUES (1)")
+        assert client.in_transaction
+    with pytest.raises(QueryError), client.transaction():
+        client.query(f"INSERT INTO {table} VALUES (2); SELECT error('no')")
+    assert not client.in_transaction
+    client.begin_transaction()
+    with pytest.raises(InvalidRequest, match="open already"):
+        client.begin_transaction()
+    client.rollback()
+    with pytest.raises(InvalidRequest, match="No transaction"):
+        client.commit()
+    assert client.query(f"FROM {table}").rows() == [(1,)]
+
+
+# ---- limits in time, and the stop of a statement -------------------------------------------------
+
+
+def nothing_runs(client: FlightSQLClient) -> bool:
+    eventually(lambda: client.status()["statements_running"] == 0)
+    return True
+
+
+def test_timeout_stops_the_statement_on_the_server(client: FlightSQLClient) -> None:
+    with pytest.raises(QueryTimeout) as late:
+        client.query(FOREVER, timeout=0.3)
+    assert isinstance(late.value, TimeoutError)
+    assert nothing_runs(client)
+    assert client.query("SELECT 42").scalar() == 42
+
+
+@pytest.mark.parametrize("form", ["query", "update", "stream"])
+def test_cancel_from_another_thread(client: FlightSQLClient, form: str) -> None:
+    with swanlake.connect(client._connection.driver.address.url) as observer:
+
+        def cancel() -> None:
+            eventually(lambda: observer.status()["statements_running"] > 0)
+            client.cancel()
+
+        thread = threading.Thread(target=cancel)
+        thread.start()
+        with pytest.raises(QueryCancelled):
+            getattr(client, form)(FOREVER)
+        thread.join()
+        assert nothing_runs(observer)
+    assert client.query("SELECT 42").scalar() == 42
+    assert not client.cancel()
+
+
+def test_ctrl_c_stops_the_statement_and_not_the_program(server: ServerProcess) -> None:
+    program = (
+        "import swanlake, sys\n"
+        f"client = swanlake.connect({server.url!r})\n"
+        "print('ready', flush=True)\n"
+        "try:\n"
+        f"    client.query({FOREVER!r})\n"
+        "except KeyboardInterrupt:\n"
+        "    print(client.query('SELECT 42').scalar(), flush=True)\n"
+        "client.close()\n"
+    )
+    with (
+        swanlake.connect(server.url) as observer,
+        subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process,
+    ):
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        eventually(lambda: observer.status()["statements_running"] > 0)
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=30)[0] == b"42\n"
+        assert nothing_runs(observer)
+
+
+@pytest.fixture
+def deaf() -> Iterator[str]:
+    """The URL of somebody who takes connections and never says a word."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield f"grpc://127.0.0.1:{listener.getsockname()[1]}"
+
+
+def test_connecting_to_a_server_that_is_silent_ends_in_time(deaf: str) -> None:
+    started = time.monotonic()
+    with pytest.raises((QueryTimeout, ServerUnavailable)):
+        swanlake.connect(deaf, connect_timeout=0.3)
+    assert time.monotonic() - started < 10
+
+
+def test_nobody_listens() -> None:
+    with pytest.raises(ServerUnreachable, match="No server answers at grpc://127") as refused:
+        swanlake.connect("grpc://127.0.0.1:1")
+    assert refused.value.retryable
+
+
+# ---- a server that ends, a process that forks ----------------------------------------------------
+
+
+def test_restarted_server_is_a_lost_session_and_never_silent(
+    start_server: Callable[..., ServerProcess],
+) -> None:
+    server = start_server()
+    with swanlake.connect(server.url) as client:
+        client.execute("CREATE TEMP TABLE mine AS SELECT 1 AS i")
+        server.kill()
+        with pytest.raises(ServerUnavailable):
+            client.query("FROM mine")
+        start_server("--port", str(server.port), home=server.home)
+
+        def answers() -> bool:
+            try:
+                client.query("FROM mine")
+            except ServerUnreachable:
+                return False
+            except SessionLost:
+                return True
+            raise AssertionError("a session that is gone gave an answer")
+
+        eventually(answers)
+        with pytest.raises(SessionLost):
+            client.query("SELECT 1")
+
+
+def test_child_of_a_fork_is_told_at_once(server: ServerProcess) -> None:
+    program = (
+        "import os, sys, swanlake\n"
+        f"client = swanlake.connect({server.url!r})\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    try:\n"
+        "        client.query('SELECT 1')\n"
+        "    except swanlake.SwanLakeError as error:\n"
+        "        told = error.identifier\n"
+        "    try:\n"
+        f"        swanlake.connect({server.url!r})\n"
+        "    except swanlake.SwanLakeError as error:\n"
+        "        told += ' ' + error.identifier\n"
+        "    client.close()\n"
+        "    print(told, flush=True)\n"
+        "    os._exit(0)\n"
+        "os.waitpid(child, 0)\n"
+        "print(client.query('SELECT 42').scalar())\n"
+        "client.close()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, timeout=60, check=True
+    )
+    assert done.stdout == b"FORKED_PROCESS FORKED_PROCESS\n42\n"
+
+
+def test_close_ends_the_session_and_what_runs_in_it(server: ServerProcess) -> None:
+    client = swanlake.connect(server.url)
+    failures: list[SwanLakeError] = []
+
+    def work() -> None:
+        try:
+            client.query(FOREVER)
+        except SwanLakeError as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=work)
+    with swanlake.connect(server.url) as observer:
+        thread.start()
+        eventually(lambda: observer.status()["statements_running"] > 0)
+        client.close()
+        thread.join(30)
+        assert isinstance(failures[0], QueryCancelled)
+        assert nothing_runs(observer)
+    client.close()
+    with pytest.raises(ClientClosed):
+        client.query("SELECT 1")
+
+
+def test_opening_and_closing_leaves_no_thread_and_no_descriptor(server: ServerProcess) -> None:
+    def use() -> None:
+        with swanlake.connect(server.url) as client:
+            client.query("SELECT 1")
+
+    use()
+    descriptors = len(os.listdir("/proc/self/fd"))
+    threads = threading.active_count()
+    for _ in range(20):
+        use()
+    assert threading.active_count() <= threads
+    eventually(lambda: len(os.listdir("/proc/self/fd")) <= descriptors + 5)
+
+
+# ---- addresses -----------------------------------------------------------------------------------
+
+
+def test_catalog_in_the_url_is_where_the_session_begins(
+    server: ServerProcess, client: FlightSQLClient
+) -> None:
+    name = f"c_{uuid.uuid4().hex[:8]}"
+    client.execute(f"CALL swanlake_create_catalog('{name}')")
+    with swanlake.connect(f"{server.url}/{name}") as there:
+        assert there.query("SELECT current_catalog()").scalar() == name
+    with pytest.raises(SwanLakeError, match="no_such"):
+        swanlake.connect(f"{server.url}/no_such")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"token": "t", "user": "u", "password": "p"},
+        {"user": "u"},
+        {"headers": {"x-note": "line\nbreak"}},
+        {"tls_ca": "/no/such/file"},
+    ],
+)
+def test_contradictions_are_refused_before_anything_is_sent(arguments: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        swanlake.connect("grpc://127.0.0.1:1", **arguments)
+
+
+def test_secret_in_a_url_is_not_repeated() -> None:
+    for url in ("grpc://user:hunter2@127.0.0.1:1", "http://user:hunter2@host"):
+        with pytest.raises(SwanLakeError) as refused:
+            swanlake.connect(url)
+        assert "hunter2" not in str(refused.value)

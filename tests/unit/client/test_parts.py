@@ -1,0 +1,140 @@
+"""The small parts of the client: addresses, limits, options, and what may be asked twice."""
+
+from __future__ import annotations
+
+import pytest
+
+from swanlake.client.address import Address
+from swanlake.client.deadline import Deadline
+from swanlake.client.options import UNSET, PoolConfig, QueryOptions
+from swanlake.client.requests import certainly_reads
+from swanlake.client.statements import limit
+from swanlake.errors import ConfigError, QueryTimeout
+
+
+@pytest.mark.parametrize(
+    ("url", "address", "catalog"),
+    [
+        ("grpc://host", "grpc://host:4214", None),
+        ("grpc://host:1234/lake", "grpc://host:1234", "lake"),
+        ("grpc+tcp://host", "grpc://host:4214", None),
+        ("grpc+tls://host/", "grpc+tls://host:4214", None),
+        ("grpcs://[::1]:5", "grpc+tls://[::1]:5", None),
+        ("grpc://host/a%20b", "grpc://host:4214", "a b"),
+    ],
+)
+def test_url_says_where_and_which_catalog(url: str, address: str, catalog: str | None) -> None:
+    parsed = Address.parse(url)
+    assert (parsed.url, parsed.catalog) == (address, catalog)
+
+
+def test_credentials_come_from_the_url_or_beside_it_and_never_show() -> None:
+    parsed = Address.parse("grpc://us%40er:p%3Aass@host")
+    assert (parsed.user, parsed.password) == ("us@er", "p:ass")
+    assert "p:ass" not in repr(parsed)
+    assert "secret" not in repr(Address.parse("grpc://host", token="secret"))
+
+
+@pytest.mark.parametrize("url", ["", "host", "http://host", "grpc://", "grpc://h:x", "grpc://h:0"])
+def test_what_is_no_url_is_refused(url: str) -> None:
+    with pytest.raises(ConfigError, match="grpc://host:4214"):
+        Address.parse(url)
+
+
+def test_deadline_is_a_moment() -> None:
+    assert Deadline(None).remaining() is None
+    assert Deadline(None).patience(1) is None
+    assert 0 < (Deadline(60).remaining() or 0) <= 60
+    with pytest.raises(QueryTimeout, match="limit of 0 s"):
+        Deadline(0).remaining()
+    assert Deadline(0).patience(1) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "timeout", "seconds"),
+    [
+        (None, UNSET, 7),
+        (None, None, None),
+        (None, 2, 2),
+        (QueryOptions(timeout=3), UNSET, 3),
+        (QueryOptions(timeout=None), UNSET, None),
+        (QueryOptions(timeout=3), 2, 2),
+        (QueryOptions(query_id="q"), UNSET, 7),
+    ],
+)
+def test_nearest_wish_decides_the_limit(
+    options: QueryOptions | None, timeout: float | None, seconds: float | None
+) -> None:
+    assert limit(options, timeout, 7) == seconds
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT 1",
+        " select\n1 ;",
+        "FROM t",
+        "VALUES (1)",
+        "SHOW TABLES",
+        "DESCRIBE t",
+        "summarize t",
+    ],
+)
+def test_reads_may_be_asked_twice(sql: str) -> None:
+    assert certainly_reads(sql)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "INSERT INTO t VALUES (1)",
+        "SELECT 1; DELETE FROM t",
+        "WITH x AS (SELECT 1) INSERT INTO t FROM x",
+        "SELECTED",
+        "SELECT nextval('s')",
+        "FROM postgres_execute('db', 'DELETE FROM t')",
+        "FROM query('DELETE FROM t')",
+        "EXPLAIN ANALYZE DELETE FROM t",
+        "CALL swanlake_compact('t')",
+        "COPY t TO 'f'",
+        "-- SELECT\nDELETE FROM t",
+        "/* */ SELECT 1",
+        "",
+    ],
+)
+def test_doubt_is_a_no(sql: str) -> None:
+    assert not certainly_reads(sql)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"max_size": 0},
+        {"min_idle": 5, "max_size": 4},
+        {"min_idle": -1},
+        {"max_waiting": -1},
+        {"idle_ttl": -1.0},
+        {"acquire_timeout": float("nan")},
+    ],
+)
+def test_pool_that_cannot_be_is_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(wrong))):
+        PoolConfig(**wrong)  # type: ignore[arg-type]
+
+
+def test_pool_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in {
+        "MAX_SIZE": "7",
+        "ACQUIRE_TIMEOUT": "none",
+        "IDLE_TTL": "1.5",
+        "RETRY_ON_FAILURE": "false",
+        "NAME": "mine",
+    }.items():
+        monkeypatch.setenv(f"SWANLAKE_POOL_{name}", text)
+    config = PoolConfig.from_env()
+    assert config == PoolConfig(
+        max_size=7, acquire_timeout=None, idle_ttl=1.5, retry_on_failure=False, name="mine"
+    )
+    monkeypatch.setenv("SWANLAKE_POOL_MAX_SIZE", "many")
+    with pytest.raises(ConfigError, match="SWANLAKE_POOL_MAX_SIZE is 'many'"):
+        PoolConfig.from_env()
