@@ -41,6 +41,7 @@ from swanlake.pipeline.compact_units import (
     RewriteUnit,
 )
 from swanlake.pipeline.runner import Runner
+from swanlake.pipeline.sharing import check_seen, share
 
 log = logging.getLogger("swanlake.pipeline")
 
@@ -213,6 +214,7 @@ class _Kind(ABC, Generic[U]):
         if not units:
             return report
         self._tell(report, 0, len(units))
+        share([files.table])
         try:
             results = self.job.runner.run(units, f"{self.name} files of {report.table}")
         except Exception as error:
@@ -232,6 +234,7 @@ class _Kind(ABC, Generic[U]):
         done = [(unit, result) for unit, result in done if result.skipped is None]
         if not done:
             return report
+        check_seen([(files.table, [file for _, result in done for file in result.written])])
         snapshot_id = self._commit(files, done)
         self._tell(report, len(units), len(units))
         return replace(

@@ -40,6 +40,7 @@ from swanlake.pipeline.compact_rows import (
     partitions_in,
     scans_of,
 )
+from swanlake.pipeline.sharing import check_directory
 from swanlake.sql.quoting import identifier
 
 #: Which of the deleted versions of a row it is, from 1 on. One that was changed more often shares
@@ -174,6 +175,7 @@ CompactUnit = MergeUnit | RewriteUnit | FoldUnit
 
 def _compacted(table: Table, write: Callable[[], Iterator[PlacedFile]]) -> Compacted:
     """All that is written, or nothing if something cannot be."""
+    check_directory(table)
     placed: list[PlacedFile] = []
     try:
         for file in write():

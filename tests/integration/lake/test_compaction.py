@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
+from swanlake.errors import PipelineFailed
 from swanlake.lake.operations import Commit
 from swanlake.pipeline.compact import Progress
 from swanlake.pipeline.compact_plan import Skipped
 from swanlake.pipeline.compact_units import FoldUnit, MergeUnit, RewriteUnit
-from tests.integration.lake.compacting import Lab, new_lab
+from swanlake.pipeline.runner import R, Unit
+from tests.integration.lake.compacting import Lab, PlainRunner, new_lab
 from tests.integration.lake.world import World
 
 TABLE = "CREATE TABLE {t} (i INTEGER, s VARCHAR)"
@@ -309,6 +313,41 @@ def test_a_fork_keeps_what_its_parent_compacts(world: World) -> None:
     forked = Lab(world, fork)
     with forked.unchanged():
         forked.compact()
+
+
+# ---- workers elsewhere -------------------------------------------------------------------------
+
+
+class OtherDisk(PlainRunner):
+    """Workers that write to a disk which the server does not see."""
+
+    def run(self, units: Sequence[Unit[R]], title: str) -> list[R]:
+        results = super().run(units, title)
+        for unit, result in zip(units, results, strict=True):
+            unit.undo(result)
+        return results
+
+
+@pytest.mark.parametrize("inlined", [0, 10], ids=["files", "inlined"])
+def test_rows_stay_where_they_are_if_the_new_files_are_not_to_be_seen(
+    world: World, inlined: int
+) -> None:
+    lab = new_lab(world, TABLE, insert(0, 3), insert(3, 5), inlined=inlined)
+    lab.runner = OtherDisk()
+    with lab.unchanged(), pytest.raises(PipelineFailed, match="this server does not see it"):
+        lab.compact()
+
+
+def test_workers_that_do_not_see_the_directory_write_nothing(world: World) -> None:
+    lab = new_lab(world, TABLE, insert(0, 3), inlined=10)
+    files = lab.files
+    (inlined,) = files.inlined
+    rows = tuple(lab.catalog.inlined_rows(inlined.name, files.snapshot_id))
+    elsewhere = replace(files.table, directory=f"{world.home}/elsewhere/")
+    unit = FoldUnit(elsewhere, inlined, rows, files.oldest_snapshot)
+    with pytest.raises(PipelineFailed, match="does not see"):
+        PlainRunner().run([unit], "fold")
+    assert not (world.home / "elsewhere").exists()
 
 
 # ---- what is told ------------------------------------------------------------------------------
