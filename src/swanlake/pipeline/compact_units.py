@@ -41,14 +41,18 @@ from swanlake.pipeline.compact_rows import (
     scans_of,
 )
 from swanlake.pipeline.sharing import check_directory
-from swanlake.sql.quoting import identifier
+from swanlake.sql.quoting import identifier, literal
 
 #: Which of the deleted versions of a row it is, from 1 on. One that was changed more often shares
 #: a file with its later versions: small files without end would be worse than a change feed that
 #: dates some of these deletes wrong, as it does after the stock extension's own flush.
 _VERSION, _MOST_VERSIONS = "_swanlake_version", 16
-#: How DuckDB says that a file cannot hold a value, such as an interval that goes back.
-_NOT_IN_PARQUET = "Parquet files do not support"
+#: How DuckDB says that a file cannot hold a value, such as an interval that goes back, or a time
+#: without end in seconds.
+_NOT_IN_PARQUET = ("Parquet files do not support", "Could not convert Timestamp(S)")
+#: Types of which a file keeps less than the metadata does, without a word: there are no integers as
+#: large, no time zones of times and no microseconds of intervals.
+_COARSE = frozenset({"int128", "uint128", "timetz", "interval"})
 _DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -146,9 +150,11 @@ class FoldUnit:
                 chosen = f"{rows} WHERE {where}"
                 folder = _partition_folder(keys, values)
                 partition_id = given.partition_id if keys else None
-                yield from _Writer(
+                for placed in _Writer(
                     connection, layout, self.table, folder, partition_id, values
-                ).split(chosen, self.oldest_snapshot)
+                ).split(chosen, self.oldest_snapshot):
+                    yield placed
+                    _check_kept(connection, layout, rows, placed.file)
         finally:
             connection.unregister(view)
 
@@ -184,7 +190,7 @@ def _compacted(table: Table, write: Callable[[], Iterator[PlacedFile]]) -> Compa
         with suppress(SwanLakeError):  # what went wrong first is to be told
             datafile.remove_files(table, Compacted(tuple(placed)).written)
         reason = error.message if isinstance(error, Unsupported) else str(error)
-        if isinstance(error, Unsupported) or _NOT_IN_PARQUET in reason:
+        if isinstance(error, Unsupported) or any(text in reason for text in _NOT_IN_PARQUET):
             return Compacted(skipped=reason)
         raise
     return Compacted(tuple(placed))
@@ -309,6 +315,25 @@ class _Writer:
             partial_max = listed[-1] if listed[-1] > listed[0] else None
             deletes = PlacedDeletes(file, listed[0], partial_max)
         return replace(placed, end_snapshot=end, deletes=deletes)
+
+
+def _check_kept(
+    connection: duckdb.DuckDBPyConnection, layout: Table, rows: str, file: DataFile
+) -> None:
+    """Raises Unsupported if rows have other values in a file than they had before."""
+    for column in layout.columns:
+        if not any(leaf.type in _COARSE for leaf in column.leaves()):
+            continue
+        name = identifier(column.name)
+        kept = connection.execute(
+            f"SELECT {ROW_ID}, {SNAPSHOT_ID}, "
+            f"CAST(TRY_CAST({name} AS {duckdb_type(column)}) AS VARCHAR) "
+            f"FROM read_parquet({literal(layout.directory + file.path)}, "
+            "hive_partitioning => false) EXCEPT "
+            f"SELECT {ROW_ID}, {SNAPSHOT_ID}, CAST({name} AS VARCHAR) FROM ({rows}) LIMIT 1"
+        ).fetchone()
+        if kept is not None:
+            raise Unsupported(f"a file cannot hold all values of the column {column.name}")
 
 
 def _partition_folder(keys: Sequence[Partition], values: Sequence[str | None]) -> str:

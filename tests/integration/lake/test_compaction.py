@@ -206,18 +206,45 @@ def test_values_of_every_type(world: World, inlined: int) -> None:
     assert len(lab.files.files) == 1
 
 
-def test_what_a_file_cannot_hold_stays_where_it_is(world: World) -> None:
+#: What cannot be written to a file, and what would be another value in it.
+NOT_IN_FILES = {
+    "INTERVAL": ["-400 days", "0.000001 seconds"],
+    "HUGEINT": [str(2**53 + 1), str(2**127 - 1)],
+    "UHUGEINT": [str(2**128 - 1)],
+    "TIMETZ": ["01:02:03+04"],
+    "TIMESTAMP_S": ["infinity"],
+}
+
+
+@pytest.mark.parametrize("nested", [False, True], ids=["plain", "nested"])
+@pytest.mark.parametrize(
+    ("type_", "value"),
+    [(type_, value) for type_, values in NOT_IN_FILES.items() for value in values],
+)
+def test_what_a_file_cannot_hold_stays_where_it_is(
+    sqlite_world: World, type_: str, value: str, nested: bool
+) -> None:
+    _check_stays(sqlite_world, f"STRUCT(a {type_}[])" if nested else type_, type_, value, nested)
+
+
+@pytest.mark.parametrize("type_", NOT_IN_FILES)
+def test_so_it_does_in_postgresql(postgres_world: World, type_: str) -> None:
+    _check_stays(postgres_world, type_, type_, NOT_IN_FILES[type_][0], nested=False)
+
+
+def _check_stays(world: World, column: str, type_: str, value: str, nested: bool) -> None:
+    world.clear()
+    cast = f"'{value}'::{type_}"
+    row = f"{{'a': [NULL, {cast}]}}" if nested else cast
     lab = new_lab(
         world,
-        "CREATE TABLE {t} (v INTERVAL)",
-        "INSERT INTO {t} VALUES ('-400 days')",
+        f"CREATE TABLE {{t}} (v {column})",
+        f"INSERT INTO {{t}} SELECT {row}",
         inlined=10,
     )
     with lab.unchanged():
         report = lab.compact()
-    assert [one.reason for one in report.skipped] == [
-        "IO Error: Parquet files do not support negative intervals"
-    ]
+    assert [one.path for one in report.skipped] == [lab.files.inlined[0].name]
     assert report.steps == ()
     assert world.parquet() == set()
 
