@@ -11,9 +11,11 @@ came. It is right again once there are deletes of a second snapshot, or the file
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import TypeVar
 from urllib.parse import quote
 from uuid import uuid4
 
@@ -54,6 +56,10 @@ _NOT_IN_PARQUET = ("Parquet files do not support", "Could not convert Timestamp(
 #: large, no time zones of times and no microseconds of intervals.
 _COARSE = frozenset({"int128", "uint128", "timetz", "interval"})
 _DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+
+log = logging.getLogger("swanlake.pipeline")
+
+W = TypeVar("W")
 
 
 @dataclass(frozen=True)
@@ -207,13 +213,16 @@ def _merged(
     )
     start = contiguous_from(connection, scans, table)
     internal = [*([ROW_ID] if start is None else []), *([SNAPSHOT_ID] if spans else [])]
-    written = datafile.write_plain_file(
-        connection,
-        f"SELECT {_names(layout, internal)} FROM ({everything(scans)}){_order(table)}",
-        layout,
-        internal=internal,
-        folder=_folder(table, first),
-        partition_values=first.partition_values,
+    written = _in_order(
+        table,
+        lambda order: datafile.write_plain_file(
+            connection,
+            f"SELECT {_names(layout, internal)} FROM ({everything(scans)}){order}",
+            layout,
+            internal=internal,
+            folder=_folder(table, first),
+            partition_values=first.partition_values,
+        ),
     )
     if written is None:
         raise Unsupported("its files hold no rows")
@@ -245,7 +254,9 @@ class _Writer:
         A row that was changed has its id in each of its versions. The stock extension's change feed
         looks up by row id when a row of a file was deleted, so they go to files of their own.
         """
-        present = self._write(f"({rows}) WHERE {DEAD} IS NULL{_order(self.table)}")
+        present = _in_order(
+            self.table, lambda order: self._write(f"({rows}) WHERE {DEAD} IS NULL{order}")
+        )
         if present is not None:
             yield self._placed(present)
         past = (
@@ -352,6 +363,23 @@ def _layout(table: Table, columns: Sequence[Column]) -> Table:
 def _names(layout: Table, internal: Sequence[str]) -> str:
     names = [*(column.name for column in layout.columns), *internal]
     return ", ".join(map(identifier, names))
+
+
+def _in_order(table: Table, write: Callable[[str], W]) -> W:
+    """What is written in the order of the table, or as it came if the rows cannot be sorted so.
+
+    The order is for rows as they come now; older ones may have no such column, or values of which
+    the expression cannot be worked out.
+    """
+    order = _order(table)
+    try:
+        return write(order)
+    except (duckdb.DataError, duckdb.ProgrammingError) as failed:
+        if not order:
+            raise
+        reason = str(failed).splitlines()[0]
+        log.info("older rows of %s cannot be sorted: %s", table.full_name, reason)
+        return write("")
 
 
 def _order(table: Table) -> str:

@@ -170,6 +170,21 @@ def test_rows_are_sorted_as_the_table_is_now(world: World, inlined: int) -> None
     assert names == sorted(names, reverse=True)
 
 
+@pytest.mark.parametrize("inlined", [0, 10], ids=["files", "inlined"])
+def test_older_rows_that_cannot_be_sorted_as_the_table_is_now(world: World, inlined: int) -> None:
+    lab = new_lab(world, TABLE, insert(0, 5), insert(5, 9), inlined=inlined)
+    lab("DELETE FROM {t} WHERE i = 3")
+    lab("ALTER TABLE {t} SET SORTED BY (CAST(s AS INTEGER))")
+    with lab.unchanged():
+        lab.compact()
+    lab("ALTER TABLE {t} DROP COLUMN i", "ALTER TABLE {t} ADD COLUMN i VARCHAR")
+    lab("ALTER TABLE {t} SET SORTED BY (upper(i))", "DELETE FROM {t} WHERE s = 'v4'")
+    with lab.unchanged():
+        lab.compact()
+    assert sum(file.deleted_count for file in lab.files.files) == 0
+    assert lab.files.inlined_rows == 0
+
+
 VALUES = {
     "DOUBLE": "'nan', 'inf', '-inf', '1.5', '0.30000000000000004'",
     "FLOAT": "'nan', '-inf', '1.1', '3.4e38'",
