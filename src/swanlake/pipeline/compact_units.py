@@ -252,7 +252,9 @@ class _Writer:
         """A file of the rows that are there, and others of those that are deleted.
 
         A row that was changed has its id in each of its versions. The stock extension's change feed
-        looks up by row id when a row of a file was deleted, so they go to files of their own.
+        looks up by row id when a row of a file was deleted, so they go to files of their own. What
+        was deleted before it came is in no snapshot: a fork of the past hides so what it shares a
+        file with.
         """
         present = _in_order(
             self.table, lambda order: self._write(f"({rows}) WHERE {DEAD} IS NULL{order}")
@@ -262,7 +264,7 @@ class _Writer:
         past = (
             f"(SELECT *, least({_MOST_VERSIONS}, row_number() OVER "
             f"(PARTITION BY {ROW_ID} ORDER BY {DEAD})) AS {_VERSION} "
-            f"FROM ({rows}) WHERE {DEAD} >= {oldest_snapshot})"
+            f"FROM ({rows}) WHERE {DEAD} >= {oldest_snapshot} AND {DEAD} > {SNAPSHOT_ID})"
         )
         for version, deleted in self._count_deleted(past).items():
             written = self._write(

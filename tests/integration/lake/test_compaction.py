@@ -357,6 +357,39 @@ def test_a_fork_keeps_what_its_parent_compacts(world: World) -> None:
         forked.compact()
 
 
+@pytest.mark.parametrize("inlined", [0, 10], ids=["files", "inlined"])
+def test_a_fork_of_the_past_is_compacted_without_what_came_later(
+    world: World, inlined: int
+) -> None:
+    lab = new_lab(world, TABLE, insert(0, 5), "DELETE FROM {t} WHERE i = 1", inlined=inlined)
+    at = lab.catalog.snapshot_id()
+    lab(insert(5, 9), insert(9, 12), "DELETE FROM {t} WHERE i IN (2, 6)", insert(12, 14))
+    lab.compact()
+    lab.compact()
+    fork = world.lake.fork_catalog("c", "fork", at)
+    world.attach(fork)
+    forked = Lab(world, fork)
+    forked("DELETE FROM {t} WHERE i = 0", insert(20, 23), "DELETE FROM {t} WHERE i = 3")
+    with forked.unchanged():
+        forked.compact()
+    with forked.unchanged():
+        forked.compact()
+    assert sorted(world.sql("SELECT i FROM fork.t")) == [(2,), (4,), (20,), (21,), (22,)]
+
+
+def test_a_fork_from_before_its_parent_was_rewritten_is_rewritten_too(world: World) -> None:
+    lab = new_lab(world, TABLE, insert(0, 100))
+    at = lab.catalog.snapshot_id()
+    lab("DELETE FROM {t} WHERE i > 1")
+    lab.compact()
+    forked = Lab(world, world.lake.fork_catalog("c", "fork", at))
+    world.attach(forked.catalog)
+    forked("DELETE FROM {t} WHERE i != 50")
+    with forked.unchanged():
+        forked.compact()
+    assert world.sql("SELECT i FROM fork.t") == [(50,)]
+
+
 # ---- workers elsewhere -------------------------------------------------------------------------
 
 
