@@ -217,6 +217,7 @@ class _Kind(ABC, Generic[U]):
         share([files.table])
         try:
             results = self.job.runner.run(units, f"{self.name} files of {report.table}")
+            check_seen([(files.table, [file for one in results for file in one.written])])
         except Exception as error:
             self._check_still_there(files, error)
             raise
@@ -234,7 +235,6 @@ class _Kind(ABC, Generic[U]):
         done = [(unit, result) for unit, result in done if result.skipped is None]
         if not done:
             return report
-        check_seen([(files.table, [file for _, result in done for file in result.written])])
         snapshot_id = self._commit(files, done)
         self._tell(report, len(units), len(units))
         return replace(

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from swanlake.errors import PipelineFailed
+from swanlake.errors import CatalogUnreachable, PipelineFailed
 from swanlake.lake.operations import Commit
-from swanlake.pipeline.compact import Progress
+from swanlake.pipeline.compact import Progress, compact
 from swanlake.pipeline.compact_plan import Skipped
 from swanlake.pipeline.compact_units import FoldUnit, MergeUnit, RewriteUnit
 from swanlake.pipeline.runner import R, Unit
-from tests.integration.lake.compacting import Lab, PlainRunner, new_lab
+from tests.integration.lake.compacting import GATE, Lab, PlainRunner, new_lab
 from tests.integration.lake.world import World
 
 TABLE = "CREATE TABLE {t} (i INTEGER, s VARCHAR)"
@@ -411,6 +411,31 @@ def test_rows_stay_where_they_are_if_the_new_files_are_not_to_be_seen(
     lab.runner = OtherDisk()
     with lab.unchanged(), pytest.raises(PipelineFailed, match="this server does not see it"):
         lab.compact()
+
+
+class Dropping(PlainRunner):
+    """While the work is done somebody drops the catalog and cleans up."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+
+    def run(self, units: Sequence[Unit[R]], title: str) -> list[R]:
+        results = super().run(units, title)
+        self._world.sql("DETACH c")
+        self._world.lake.drop_catalog("c")
+        self._world.lake.cleanup()
+        return results
+
+
+@pytest.mark.parametrize("inlined", [0, 10], ids=["files", "inlined"])
+def test_a_catalog_that_is_dropped_meanwhile_is_what_is_told(world: World, inlined: int) -> None:
+    lab = new_lab(world, TABLE, insert(0, 3), insert(3, 5), inlined=inlined)
+    lab.runner = Dropping(world)
+    table_id = lab.table.id
+    with pytest.raises(CatalogUnreachable, match="metadata of the catalog c cannot be reached"):
+        compact(lab.catalog, table_id, lab.runner, GATE)
+    assert world.parquet() == set()
 
 
 def test_workers_that_do_not_see_the_directory_write_nothing(world: World) -> None:
