@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any
 
@@ -34,7 +34,7 @@ from sqlalchemy import table as lightweight_table
 from sqlalchemy.schema import DropTable
 
 from swanlake.errors import InvalidRequest
-from swanlake.lake import reading
+from swanlake.lake import clock, reading
 from swanlake.lake.reading import Snapshot
 from swanlake.lake.store import CatalogStore
 from swanlake.lake.tables import CatalogTables
@@ -84,7 +84,7 @@ def expired(
     candidates = ordered[: -max(1, keep_last or 1)]
     if older_than is None:
         return candidates
-    before = older_than if isinstance(older_than, datetime) else now - older_than
+    before = older_than if isinstance(older_than, datetime) else clock.before(now, older_than)
     return [snapshot for snapshot in candidates if snapshot.time < before]
 
 
@@ -163,7 +163,6 @@ class Kept:
 
 def expire(
     store: CatalogStore,
-    now: datetime,
     older_than: timedelta | datetime | None,
     keep_last: int | None,
     *,
@@ -174,6 +173,7 @@ def expire(
 
     def begin(connection: Connection) -> _Expiry:
         known = reading.snapshots(connection, store.tables)
+        now = clock.no_later(connection)
         return _Expiry(store, connection, known, expired(known, now, older_than, keep_last))
 
     if dry_run:
@@ -418,7 +418,7 @@ class _Expiry:
         if not files:
             return
         data_path = reading.property_of(self._connection, self._tables, "data_path") or ""
-        now = datetime.now(UTC)
+        now = clock.no_earlier(self._connection)
         rows = [
             {
                 "data_file_id": file.id,

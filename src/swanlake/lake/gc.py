@@ -12,13 +12,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import Enum
 
 from sqlalchemy import Connection, delete, select, union_all
 
 from swanlake.errors import CatalogUnreachable
-from swanlake.lake import files
+from swanlake.lake import clock, files
 from swanlake.lake.files import Entry
 from swanlake.lake.intents import COMMIT_ENTRY
 from swanlake.lake.metabase import CatalogInfo, Metabase
@@ -75,7 +75,8 @@ def find(metabase: Metabase, reasons: Iterable[Reason], age: timedelta) -> list[
     """
     with metabase.registry(write=True) as registry:
         living, gone = metabase.infos(registry), metabase.infos(registry, dropped=True)
-        catalogs = _Catalogs(metabase, living, gone, datetime.now(UTC) - age)
+        old = clock.before(clock.no_later(registry), age)
+        catalogs = _Catalogs(metabase, living, gone, old)
         found = catalogs.garbage(frozenset(reasons))
     unknown = [garbage.path for garbage in found if garbage.size == 0]
     sizes = files.sizes(path for path in unknown if not path.endswith("/"))
@@ -252,8 +253,8 @@ def forget_commits(metabase: Metabase, age: timedelta) -> None:
     A commit asks for its own id within seconds, or when someone repeats it by hand, so it is kept
     for days whatever the age of the files; what it was for is another matter, and stays.
     """
-    before = datetime.now(UTC) - max(age, DEFAULT_AGE)
     with metabase.registry(write=True) as registry:
+        before = clock.before(clock.no_later(registry), max(age, DEFAULT_AGE))
         for info in metabase.infos(registry):
             store = metabase.store(info)
             ledger = store.tables.swanlake_ledger

@@ -278,7 +278,7 @@ class LocalLake:
         with self._reading(info) as (store, connection):
             bootstrap.check_writable(connection, store)
         with self._metabase.reachable(f"metadata of the catalog {info.name}"):
-            return expiry.expire(store, datetime.now(UTC), older_than, keep_last, dry_run=dry_run)
+            return expiry.expire(store, older_than, keep_last, dry_run=dry_run)
 
     # ---- inside --------------------------------------------------------------------------------
 

@@ -81,16 +81,16 @@ def rewrite_files(draft: Draft, operation: Rewrite) -> None:
     for placed in operation.files:
         _place(draft, table, placed)
     now = [placed.file for placed in operation.files if placed.end_snapshot is None]
+    rows = table.record_count - sum(source.record_count for source in sources)
+    size = table.file_size_bytes - sum(source.file_size_bytes for source in sources)
+    # A fork has the numbers of its parent, whose rewrites may have left less than the fork still
+    # sees. The stock extension cannot read a table with a negative one at all.
     write_stats(
         draft,
         replace(
             table,
-            record_count=table.record_count
-            - sum(source.record_count for source in sources)
-            + sum(file.record_count for file in now),
-            file_size_bytes=table.file_size_bytes
-            - sum(source.file_size_bytes for source in sources)
-            + sum(file.file_size_bytes for file in now),
+            record_count=max(rows, 0) + sum(file.record_count for file in now),
+            file_size_bytes=max(size, 0) + sum(file.file_size_bytes for file in now),
         ),
     )
     _compacted(draft, table.id, ChangeType.REWRITE_DELETE)

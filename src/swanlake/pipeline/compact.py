@@ -41,6 +41,7 @@ from swanlake.pipeline.compact_units import (
     RewriteUnit,
 )
 from swanlake.pipeline.runner import Runner
+from swanlake.pipeline.sharing import check_seen, share
 
 log = logging.getLogger("swanlake.pipeline")
 
@@ -213,8 +214,10 @@ class _Kind(ABC, Generic[U]):
         if not units:
             return report
         self._tell(report, 0, len(units))
+        share([files.table])
         try:
             results = self.job.runner.run(units, f"{self.name} files of {report.table}")
+            check_seen([(files.table, [file for one in results for file in one.written])])
         except Exception as error:
             self._check_still_there(files, error)
             raise

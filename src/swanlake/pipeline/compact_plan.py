@@ -24,7 +24,7 @@ class CompactOptions:
     deleted_ratio: float = 0.25
     #: Fewer rows than this stay in the metadata.
     min_inlined_rows: int = 1
-    #: No more files than this are taken in one go.
+    #: No more files than this are merged, and no more rewritten, in one go.
     max_files: int = 10_000
 
 
@@ -84,10 +84,9 @@ def plan_compaction(table: TableFiles, options: CompactOptions) -> CompactionPla
             usable.append(file)
         elif _is_small(file, options) or file.deleted_count:
             skipped.append(Skipped(file.path, reason))
-    left = options.max_files
-    merges = list(_limited(_merges(usable, options), left))
-    left -= sum(len(group.files) for group in merges)
-    rewrites = list(_limited(_rewrites(usable, options), left))
+    # Each by itself: were rewrites to get what merges leave, a run would do more than it lists.
+    merges = _limited(_merges(usable, options), options.max_files)
+    rewrites = _limited(_rewrites(usable, options), options.max_files)
     folds = tuple(one for one in table.inlined if one.rows)
     if table.inlined_rows < options.min_inlined_rows:
         folds = ()
@@ -114,7 +113,7 @@ def _is_small(file: LiveFile, options: CompactOptions) -> bool:
 
 def _merges(files: Iterable[LiveFile], options: CompactOptions) -> Iterator[Group]:
     small = (file for file in files if _is_small(file, options) and not file.deleted_count)
-    for group in _groups(small, options.target_file_size):
+    for group in _groups(small, options):
         if len(group.files) >= max(2, options.min_files):
             yield group
 
@@ -125,11 +124,14 @@ def _rewrites(files: Iterable[LiveFile], options: CompactOptions) -> Iterator[Gr
         for file in files
         if file.deleted_count and file.deleted_count >= options.deleted_ratio * file.record_count
     )
-    return _groups(worn, options.target_file_size)
+    return _groups(worn, options)
 
 
-def _groups(files: Iterable[LiveFile], target: int) -> Iterator[Group]:
-    """Files that may become one, filled up to the target size one after the other."""
+def _groups(files: Iterable[LiveFile], options: CompactOptions) -> Iterator[Group]:
+    """Files that may become one, filled up to the target size one after the other.
+
+    No group is larger than what may be taken in one go, or it never would be.
+    """
     by_kind: dict[tuple[Any, ...], list[LiveFile]] = {}
     for file in files:
         kind = (file.partition_id, file.partition_values, _shape(file.columns))
@@ -138,7 +140,8 @@ def _groups(files: Iterable[LiveFile], target: int) -> Iterator[Group]:
         some: list[LiveFile] = []
         size = 0
         for file in alike:
-            if some and size + _remaining_bytes(file) > target:
+            full = size + _remaining_bytes(file) > options.target_file_size
+            if some and (full or len(some) >= options.max_files):
                 yield Group(tuple(some))
                 some, size = [], 0
             some.append(file)

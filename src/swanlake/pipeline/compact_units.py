@@ -11,9 +11,11 @@ came. It is right again once there are deletes of a second snapshot, or the file
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import TypeVar
 from urllib.parse import quote
 from uuid import uuid4
 
@@ -40,15 +42,24 @@ from swanlake.pipeline.compact_rows import (
     partitions_in,
     scans_of,
 )
-from swanlake.sql.quoting import identifier
+from swanlake.pipeline.sharing import check_directory
+from swanlake.sql.quoting import identifier, literal
 
 #: Which of the deleted versions of a row it is, from 1 on. One that was changed more often shares
 #: a file with its later versions: small files without end would be worse than a change feed that
 #: dates some of these deletes wrong, as it does after the stock extension's own flush.
 _VERSION, _MOST_VERSIONS = "_swanlake_version", 16
-#: How DuckDB says that a file cannot hold a value, such as an interval that goes back.
-_NOT_IN_PARQUET = "Parquet files do not support"
+#: How DuckDB says that a file cannot hold a value, such as an interval that goes back, or a time
+#: without end in seconds.
+_NOT_IN_PARQUET = ("Parquet files do not support", "Could not convert Timestamp(S)")
+#: Types of which a file keeps less than the metadata does, without a word: there are no integers as
+#: large, no time zones of times and no microseconds of intervals.
+_COARSE = frozenset({"int128", "uint128", "timetz", "interval"})
 _DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+
+log = logging.getLogger("swanlake.pipeline")
+
+W = TypeVar("W")
 
 
 @dataclass(frozen=True)
@@ -145,9 +156,11 @@ class FoldUnit:
                 chosen = f"{rows} WHERE {where}"
                 folder = _partition_folder(keys, values)
                 partition_id = given.partition_id if keys else None
-                yield from _Writer(
+                for placed in _Writer(
                     connection, layout, self.table, folder, partition_id, values
-                ).split(chosen, self.oldest_snapshot)
+                ).split(chosen, self.oldest_snapshot):
+                    yield placed
+                    _check_kept(connection, layout, rows, placed.file)
         finally:
             connection.unregister(view)
 
@@ -174,6 +187,7 @@ CompactUnit = MergeUnit | RewriteUnit | FoldUnit
 
 def _compacted(table: Table, write: Callable[[], Iterator[PlacedFile]]) -> Compacted:
     """All that is written, or nothing if something cannot be."""
+    check_directory(table)
     placed: list[PlacedFile] = []
     try:
         for file in write():
@@ -182,7 +196,7 @@ def _compacted(table: Table, write: Callable[[], Iterator[PlacedFile]]) -> Compa
         with suppress(SwanLakeError):  # what went wrong first is to be told
             datafile.remove_files(table, Compacted(tuple(placed)).written)
         reason = error.message if isinstance(error, Unsupported) else str(error)
-        if isinstance(error, Unsupported) or _NOT_IN_PARQUET in reason:
+        if isinstance(error, Unsupported) or any(text in reason for text in _NOT_IN_PARQUET):
             return Compacted(skipped=reason)
         raise
     return Compacted(tuple(placed))
@@ -199,13 +213,16 @@ def _merged(
     )
     start = contiguous_from(connection, scans, table)
     internal = [*([ROW_ID] if start is None else []), *([SNAPSHOT_ID] if spans else [])]
-    written = datafile.write_plain_file(
-        connection,
-        f"SELECT {_names(layout, internal)} FROM ({everything(scans)}){_order(table)}",
-        layout,
-        internal=internal,
-        folder=_folder(table, first),
-        partition_values=first.partition_values,
+    written = _in_order(
+        table,
+        lambda order: datafile.write_plain_file(
+            connection,
+            f"SELECT {_names(layout, internal)} FROM ({everything(scans)}){order}",
+            layout,
+            internal=internal,
+            folder=_folder(table, first),
+            partition_values=first.partition_values,
+        ),
     )
     if written is None:
         raise Unsupported("its files hold no rows")
@@ -235,15 +252,19 @@ class _Writer:
         """A file of the rows that are there, and others of those that are deleted.
 
         A row that was changed has its id in each of its versions. The stock extension's change feed
-        looks up by row id when a row of a file was deleted, so they go to files of their own.
+        looks up by row id when a row of a file was deleted, so they go to files of their own. What
+        was deleted before it came is in no snapshot: a fork of the past hides so what it shares a
+        file with.
         """
-        present = self._write(f"({rows}) WHERE {DEAD} IS NULL{_order(self.table)}")
+        present = _in_order(
+            self.table, lambda order: self._write(f"({rows}) WHERE {DEAD} IS NULL{order}")
+        )
         if present is not None:
             yield self._placed(present)
         past = (
             f"(SELECT *, least({_MOST_VERSIONS}, row_number() OVER "
             f"(PARTITION BY {ROW_ID} ORDER BY {DEAD})) AS {_VERSION} "
-            f"FROM ({rows}) WHERE {DEAD} >= {oldest_snapshot})"
+            f"FROM ({rows}) WHERE {DEAD} >= {oldest_snapshot} AND {DEAD} > {SNAPSHOT_ID})"
         )
         for version, deleted in self._count_deleted(past).items():
             written = self._write(
@@ -309,6 +330,25 @@ class _Writer:
         return replace(placed, end_snapshot=end, deletes=deletes)
 
 
+def _check_kept(
+    connection: duckdb.DuckDBPyConnection, layout: Table, rows: str, file: DataFile
+) -> None:
+    """Raises Unsupported if rows have other values in a file than they had before."""
+    for column in layout.columns:
+        if not any(leaf.type in _COARSE for leaf in column.leaves()):
+            continue
+        name = identifier(column.name)
+        kept = connection.execute(
+            f"SELECT {ROW_ID}, {SNAPSHOT_ID}, "
+            f"CAST(TRY_CAST({name} AS {duckdb_type(column)}) AS VARCHAR) "
+            f"FROM read_parquet({literal(layout.directory + file.path)}, "
+            "hive_partitioning => false) EXCEPT "
+            f"SELECT {ROW_ID}, {SNAPSHOT_ID}, CAST({name} AS VARCHAR) FROM ({rows}) LIMIT 1"
+        ).fetchone()
+        if kept is not None:
+            raise Unsupported(f"a file cannot hold all values of the column {column.name}")
+
+
 def _partition_folder(keys: Sequence[Partition], values: Sequence[str | None]) -> str:
     return "".join(
         f"{quote(key.folder, safe='')}="
@@ -325,6 +365,23 @@ def _layout(table: Table, columns: Sequence[Column]) -> Table:
 def _names(layout: Table, internal: Sequence[str]) -> str:
     names = [*(column.name for column in layout.columns), *internal]
     return ", ".join(map(identifier, names))
+
+
+def _in_order(table: Table, write: Callable[[str], W]) -> W:
+    """What is written in the order of the table, or as it came if the rows cannot be sorted so.
+
+    The order is for rows as they come now; older ones may have no such column, or values of which
+    the expression cannot be worked out.
+    """
+    order = _order(table)
+    try:
+        return write(order)
+    except (duckdb.DataError, duckdb.ProgrammingError) as failed:
+        if not order:
+            raise
+        reason = str(failed).splitlines()[0]
+        log.info("older rows of %s cannot be sorted: %s", table.full_name, reason)
+        return write("")
 
 
 def _order(table: Table) -> str:

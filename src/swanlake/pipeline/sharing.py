@@ -14,7 +14,7 @@ from swanlake.errors import PipelineFailed
 from swanlake.lake import datafile
 from swanlake.lake.disk import make_directories
 from swanlake.lake.files import is_url, missing
-from swanlake.lake.layout import DataFile, Table
+from swanlake.lake.layout import DataFile, DeleteFile, Table
 
 
 def share(tables: Iterable[Table]) -> None:
@@ -34,7 +34,7 @@ def check_directory(table: Table) -> None:
     )
 
 
-def check_seen(made: Sequence[tuple[Table, Sequence[DataFile]]]) -> None:
+def check_seen(made: Sequence[tuple[Table, Sequence[DataFile | DeleteFile]]]) -> None:
     """The server's part after a job: raises PipelineFailed if files are not to be seen."""
     unseen = missing(
         table.directory + file.path

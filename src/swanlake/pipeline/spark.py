@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 _LOCAL = "local"
 _LOOPBACK = "127.0.0.1"
+_REMOTE = re.compile(r"sc://(\[[0-9A-Fa-f:.]+\]|[^\s/:;@\[\]]+)(:[0-9]{1,5})?(/(;[^;=]+=[^;=]*)*)?")
 _JAVA = 17
 _JAVA_SECONDS = 30.0
 #: What makes jobs of one task short, and Spark quiet. All of it can be set otherwise.
@@ -48,9 +50,10 @@ class SparkOptions:
 
     @classmethod
     def from_settings(cls, settings: Settings) -> SparkOptions:
+        """What the settings say; raises ConfigError."""
         return cls(
             settings.spark_master,
-            settings.spark_remote,
+            _checked_remote(settings.spark_remote),
             settings.spark_memory,
             _properties(settings.spark_conf),
             str(settings.temp_directory / "spark"),
@@ -64,7 +67,7 @@ class SparkOptions:
     @property
     def place(self) -> str:
         """Where the work is done, for messages: without what a URL may tell beyond that."""
-        return self.remote.split("/;")[0] or self.master
+        return self.remote.split(";")[0].rstrip("/") or self.master
 
 
 def open_session(options: SparkOptions) -> SparkSession:
@@ -89,6 +92,19 @@ def _conf(options: SparkOptions) -> dict[str, str]:
         Path(options.local_directory).mkdir(parents=True, exist_ok=True)
         conf["spark.local.dir"] = options.local_directory
     return conf
+
+
+def _checked_remote(url: str) -> str:
+    """The URL of a Spark Connect server; raises ConfigError.
+
+    Spark would complain too, but by quoting what it does not understand: that may be a token.
+    """
+    if url and not _REMOTE.fullmatch(url):
+        raise ConfigError(
+            "spark_remote is not a URL such as sc://host:15002 or sc://host:15002/;token=value. "
+            "Inside of a value `;` is written %3B and `=` is written %3D."
+        )
+    return url
 
 
 def _properties(text: str) -> dict[str, str]:

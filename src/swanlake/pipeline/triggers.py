@@ -20,6 +20,9 @@ from swanlake.lake.survey import CatalogSurvey, TableSurvey
 _LONGEST_PAUSE = timedelta(hours=1)
 #: Of a pause; the longest one is reached before, unless it was next to nothing.
 _MOST_DOUBLINGS = 20
+#: The clocks of servers are no further apart. A run that is said to be later was noted by one whose
+#: clock is wrong, and would keep all others from the job until that time has come.
+_CLOCKS_APART = timedelta(hours=1)
 #: All files of the lake are listed for it.
 _ORPHANS_PAUSE = timedelta(days=1)
 
@@ -128,7 +131,7 @@ def due(
     """What is to be done now, in this order."""
     if not is_open(rules, now):
         return []
-    waits = _waits(past, rules)
+    waits = _waits((run for run in past if run.at <= now + _CLOCKS_APART), rules)
     return [
         one
         for one in _wanted(now, rules, catalogs)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -16,11 +16,11 @@ from uuid import uuid4
 import pytest
 
 from swanlake.errors import CatalogUnreachable
-from swanlake.lake import gc
+from swanlake.lake import clock, gc
 from swanlake.lake.commit import Committed
 from swanlake.lake.gc import DEFAULT_AGE, Garbage, Reason
 from swanlake.lake.lake import Catalog, Lake
-from swanlake.lake.operations import Commit
+from swanlake.lake.operations import Commit, Delete
 from tests.integration.lake.world import SOON, World
 
 LONG_AGO = (DEFAULT_AGE + timedelta(hours=1)).total_seconds()
@@ -92,6 +92,37 @@ def test_what_is_young_is_left_for_later(world: World) -> None:
     messy(world)
     assert {garbage.reason for garbage in world.lake.cleanup(dry_run=True)} == {Reason.DROPPED}
     assert world.lake.orphans() == []
+
+
+@pytest.mark.parametrize("wrong", [timedelta(days=400), timedelta(days=-400)], ids=["fast", "slow"])
+def test_by_a_wrong_clock_nothing_goes_before_its_time(
+    postgres_world: World, monkeypatch: pytest.MonkeyPatch, wrong: timedelta
+) -> None:
+    world = postgres_world
+    world.clear()
+    sales = world.lake.create_catalog("sales")
+    table = world.table(sales, ids=[range(10)])
+    world.attach(sales)
+    sales.commit(Commit((Delete(table, (), tuple(world.files(sales, table))),)))
+    about_to_be_committed = world.insert(table, range(10, 20))
+    before = world.parquet()
+    with monkeypatch.context() as patched:
+        patched.setattr(clock, "own_time", lambda: datetime.now(UTC) + wrong)
+        assert sales.expire(older_than=DEFAULT_AGE).snapshots == ()
+        assert len(sales.expire(keep_last=1).files) == 1
+        assert world.lake.collect() == []
+    assert world.lake.collect() == []
+    assert world.parquet() == before
+    sales.commit(Commit((about_to_be_committed,)))
+    assert sales.missing_files() == []
+
+
+def test_an_age_beyond_all_calendars_keeps_everything(world: World) -> None:
+    sales = messy(world)
+    ages = timedelta(days=900_000)
+    assert {garbage.reason for garbage in world.lake.cleanup(age=ages)} == {Reason.DROPPED}
+    assert world.lake.orphans(age=ages) == []
+    assert sales.expire(older_than=ages).snapshots == ()
 
 
 # ---- orphans -----------------------------------------------------------------------------------

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
+from swanlake.errors import CatalogUnreachable, PipelineFailed
 from swanlake.lake.operations import Commit
-from swanlake.pipeline.compact import Progress
+from swanlake.pipeline.compact import Progress, compact
 from swanlake.pipeline.compact_plan import Skipped
 from swanlake.pipeline.compact_units import FoldUnit, MergeUnit, RewriteUnit
-from tests.integration.lake.compacting import Lab, new_lab
+from swanlake.pipeline.runner import R, Unit
+from tests.integration.lake.compacting import GATE, Lab, PlainRunner, new_lab
 from tests.integration.lake.world import World
 
 TABLE = "CREATE TABLE {t} (i INTEGER, s VARCHAR)"
@@ -166,6 +170,21 @@ def test_rows_are_sorted_as_the_table_is_now(world: World, inlined: int) -> None
     assert names == sorted(names, reverse=True)
 
 
+@pytest.mark.parametrize("inlined", [0, 10], ids=["files", "inlined"])
+def test_older_rows_that_cannot_be_sorted_as_the_table_is_now(world: World, inlined: int) -> None:
+    lab = new_lab(world, TABLE, insert(0, 5), insert(5, 9), inlined=inlined)
+    lab("DELETE FROM {t} WHERE i = 3")
+    lab("ALTER TABLE {t} SET SORTED BY (CAST(s AS INTEGER))")
+    with lab.unchanged():
+        lab.compact()
+    lab("ALTER TABLE {t} DROP COLUMN i", "ALTER TABLE {t} ADD COLUMN i VARCHAR")
+    lab("ALTER TABLE {t} SET SORTED BY (upper(i))", "DELETE FROM {t} WHERE s = 'v4'")
+    with lab.unchanged():
+        lab.compact()
+    assert sum(file.deleted_count for file in lab.files.files) == 0
+    assert lab.files.inlined_rows == 0
+
+
 VALUES = {
     "DOUBLE": "'nan', 'inf', '-inf', '1.5', '0.30000000000000004'",
     "FLOAT": "'nan', '-inf', '1.1', '3.4e38'",
@@ -202,18 +221,45 @@ def test_values_of_every_type(world: World, inlined: int) -> None:
     assert len(lab.files.files) == 1
 
 
-def test_what_a_file_cannot_hold_stays_where_it_is(world: World) -> None:
+#: What cannot be written to a file, and what would be another value in it.
+NOT_IN_FILES = {
+    "INTERVAL": ["-400 days", "0.000001 seconds"],
+    "HUGEINT": [str(2**53 + 1), str(2**127 - 1)],
+    "UHUGEINT": [str(2**128 - 1)],
+    "TIMETZ": ["01:02:03+04"],
+    "TIMESTAMP_S": ["infinity"],
+}
+
+
+@pytest.mark.parametrize("nested", [False, True], ids=["plain", "nested"])
+@pytest.mark.parametrize(
+    ("type_", "value"),
+    [(type_, value) for type_, values in NOT_IN_FILES.items() for value in values],
+)
+def test_what_a_file_cannot_hold_stays_where_it_is(
+    sqlite_world: World, type_: str, value: str, nested: bool
+) -> None:
+    _check_stays(sqlite_world, f"STRUCT(a {type_}[])" if nested else type_, type_, value, nested)
+
+
+@pytest.mark.parametrize("type_", NOT_IN_FILES)
+def test_so_it_does_in_postgresql(postgres_world: World, type_: str) -> None:
+    _check_stays(postgres_world, type_, type_, NOT_IN_FILES[type_][0], nested=False)
+
+
+def _check_stays(world: World, column: str, type_: str, value: str, nested: bool) -> None:
+    world.clear()
+    cast = f"'{value}'::{type_}"
+    row = f"{{'a': [NULL, {cast}]}}" if nested else cast
     lab = new_lab(
         world,
-        "CREATE TABLE {t} (v INTERVAL)",
-        "INSERT INTO {t} VALUES ('-400 days')",
+        f"CREATE TABLE {{t}} (v {column})",
+        f"INSERT INTO {{t}} SELECT {row}",
         inlined=10,
     )
     with lab.unchanged():
         report = lab.compact()
-    assert [one.reason for one in report.skipped] == [
-        "IO Error: Parquet files do not support negative intervals"
-    ]
+    assert [one.path for one in report.skipped] == [lab.files.inlined[0].name]
     assert report.steps == ()
     assert world.parquet() == set()
 
@@ -309,6 +355,99 @@ def test_a_fork_keeps_what_its_parent_compacts(world: World) -> None:
     forked = Lab(world, fork)
     with forked.unchanged():
         forked.compact()
+
+
+@pytest.mark.parametrize("inlined", [0, 10], ids=["files", "inlined"])
+def test_a_fork_of_the_past_is_compacted_without_what_came_later(
+    world: World, inlined: int
+) -> None:
+    lab = new_lab(world, TABLE, insert(0, 5), "DELETE FROM {t} WHERE i = 1", inlined=inlined)
+    at = lab.catalog.snapshot_id()
+    lab(insert(5, 9), insert(9, 12), "DELETE FROM {t} WHERE i IN (2, 6)", insert(12, 14))
+    lab.compact()
+    lab.compact()
+    fork = world.lake.fork_catalog("c", "fork", at)
+    world.attach(fork)
+    forked = Lab(world, fork)
+    forked("DELETE FROM {t} WHERE i = 0", insert(20, 23), "DELETE FROM {t} WHERE i = 3")
+    with forked.unchanged():
+        forked.compact()
+    with forked.unchanged():
+        forked.compact()
+    assert sorted(world.sql("SELECT i FROM fork.t")) == [(2,), (4,), (20,), (21,), (22,)]
+
+
+def test_a_fork_from_before_its_parent_was_rewritten_is_rewritten_too(world: World) -> None:
+    lab = new_lab(world, TABLE, insert(0, 100))
+    at = lab.catalog.snapshot_id()
+    lab("DELETE FROM {t} WHERE i > 1")
+    lab.compact()
+    forked = Lab(world, world.lake.fork_catalog("c", "fork", at))
+    world.attach(forked.catalog)
+    forked("DELETE FROM {t} WHERE i != 50")
+    with forked.unchanged():
+        forked.compact()
+    assert world.sql("SELECT i FROM fork.t") == [(50,)]
+
+
+# ---- workers elsewhere -------------------------------------------------------------------------
+
+
+class OtherDisk(PlainRunner):
+    """Workers that write to a disk which the server does not see."""
+
+    def run(self, units: Sequence[Unit[R]], title: str) -> list[R]:
+        results = super().run(units, title)
+        for unit, result in zip(units, results, strict=True):
+            unit.undo(result)
+        return results
+
+
+@pytest.mark.parametrize("inlined", [0, 10], ids=["files", "inlined"])
+def test_rows_stay_where_they_are_if_the_new_files_are_not_to_be_seen(
+    world: World, inlined: int
+) -> None:
+    lab = new_lab(world, TABLE, insert(0, 3), insert(3, 5), inlined=inlined)
+    lab.runner = OtherDisk()
+    with lab.unchanged(), pytest.raises(PipelineFailed, match="this server does not see it"):
+        lab.compact()
+
+
+class Dropping(PlainRunner):
+    """While the work is done somebody drops the catalog and cleans up."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+
+    def run(self, units: Sequence[Unit[R]], title: str) -> list[R]:
+        results = super().run(units, title)
+        self._world.sql("DETACH c")
+        self._world.lake.drop_catalog("c")
+        self._world.lake.cleanup()
+        return results
+
+
+@pytest.mark.parametrize("inlined", [0, 10], ids=["files", "inlined"])
+def test_a_catalog_that_is_dropped_meanwhile_is_what_is_told(world: World, inlined: int) -> None:
+    lab = new_lab(world, TABLE, insert(0, 3), insert(3, 5), inlined=inlined)
+    lab.runner = Dropping(world)
+    table_id = lab.table.id
+    with pytest.raises(CatalogUnreachable, match="metadata of the catalog c cannot be reached"):
+        compact(lab.catalog, table_id, lab.runner, GATE)
+    assert world.parquet() == set()
+
+
+def test_workers_that_do_not_see_the_directory_write_nothing(world: World) -> None:
+    lab = new_lab(world, TABLE, insert(0, 3), inlined=10)
+    files = lab.files
+    (inlined,) = files.inlined
+    rows = tuple(lab.catalog.inlined_rows(inlined.name, files.snapshot_id))
+    elsewhere = replace(files.table, directory=f"{world.home}/elsewhere/")
+    unit = FoldUnit(elsewhere, inlined, rows, files.oldest_snapshot)
+    with pytest.raises(PipelineFailed, match="does not see"):
+        PlainRunner().run([unit], "fold")
+    assert not (world.home / "elsewhere").exists()
 
 
 # ---- what is told ------------------------------------------------------------------------------

@@ -142,3 +142,18 @@ def test_no_more_files_than_allowed_are_taken() -> None:
     files = [file(40) for _ in range(6)]
     limited = replace(OPTIONS, max_files=5)
     assert [len(group.files) for group in plan(*files, options=limited).merges] == [2, 2]
+
+
+def test_of_very_many_small_files_as_many_as_allowed_are_taken() -> None:
+    files = [file(1) for _ in range(12)]
+    limited = replace(OPTIONS, max_files=5)
+    assert plan(*files, options=limited).merges == (Group(tuple(files[:5])),)
+
+
+def test_what_is_rewritten_does_not_depend_on_what_is_merged_first() -> None:
+    small, deleted = [file(40) for _ in range(4)], [worn(10) for _ in range(4)]
+    limited = replace(OPTIONS, max_files=4)
+    before = plan(*small, *deleted, options=limited)
+    assert before.merges
+    after = plan(file(80), file(80), *deleted, options=limited)
+    assert before.rewrites == after.rewrites == (Group(tuple(deleted)),)

@@ -151,6 +151,16 @@ def test_a_run_on_one_table_is_none_on_another() -> None:
     assert Subject(Job.COMPACT, "a", "main.t") not in subjects(found)
 
 
+def test_a_server_whose_clock_is_wrong_does_not_keep_others_from_their_work() -> None:
+    catalogs = {"a": CatalogSurvey((WORN,))}
+    wrong = [PastRun(one, NOW + 400 * DAY, Outcome.DONE) for one in (COMPACT, ORPHANS)]
+    assert subjects(due(NOW, Rules(), catalogs, wrong)) == [COMPACT, ORPHANS]
+    right = [PastRun(one, NOW - MINUTE, Outcome.DONE) for one in (COMPACT, ORPHANS)]
+    assert due(NOW, Rules(), catalogs, [*wrong, *right]) == []
+    somewhat = [PastRun(one, NOW + MINUTE, Outcome.DONE) for one in (COMPACT, ORPHANS)]
+    assert due(NOW, Rules(), catalogs, somewhat) == []
+
+
 # ---- the window ----------------------------------------------------------------------------------
 
 
