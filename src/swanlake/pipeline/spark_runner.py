@@ -56,6 +56,8 @@ class SparkRunner:
         self._timeout = settings.spark_job_timeout_seconds
         self._log_file = settings.home.absolute() / "logs" / "spark.log"
         self._changed = threading.Condition()
+        #: The process, from its first moment on, and the same once it can be asked.
+        self._child: Child | None = None
         self._driver: Child | None = None
         self._why_not = "it is being started"
         self._closing = threading.Event()
@@ -117,10 +119,9 @@ class SparkRunner:
         """Ends the session and the process that holds it."""
         self._closing.set()
         with self._changed:
-            driver = self._driver
+            if self._child is not None:
+                self._child.kill()  # the supervisor waits for it, ready or not
             self._changed.notify_all()
-        if driver is not None:
-            driver.end()
         self._supervisor.join(timeout=10)
 
     @property
@@ -183,7 +184,12 @@ class SparkRunner:
                 environment=environment(self._options),
                 errors=errors,
             )
+        with self._changed:
+            self._child = driver
+            if self._closing.is_set():  # too late for the one who closes to see it
+                driver.kill()
         try:
+            driver.await_ready()
             self._declared = driver.ask(
                 _START_SECONDS, "start", self._options, self._worker, self._modules
             )
@@ -193,8 +199,6 @@ class SparkRunner:
         with self._changed:
             self._driver = driver
             self._changed.notify_all()
-        if self._closing.is_set():
-            driver.end()
         return driver
 
     def _lost(self, why: str) -> None:

@@ -147,6 +147,31 @@ def test_nothing_is_left_of_a_runner_that_was_closed(tmp_path: Path) -> None:
         runner.run([Refused()], "run after the end")
 
 
+_SLOW_JAVA = """#!/bin/sh
+if [ "$1" = -version ]; then echo 'openjdk version "17"' >&2; exit; fi
+touch "$(dirname "$0")/begun"
+exec cat > /dev/null
+"""
+
+
+def test_a_runner_can_be_closed_while_spark_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(_SLOW_JAVA)
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    before = set(psutil.Process().children())
+    runner = SparkRunner(Settings(home=tmp_path / "home"))
+    eventually((java.parent / "begun").exists, _START_SECONDS)
+    [driver] = set(psutil.Process().children()) - before
+    family = [driver, *driver.children(recursive=True)]
+    runner.close()
+    assert not driver.is_running()
+    eventually(lambda: not any(one.is_running() for one in family))
+
+
 def test_transforms_that_cannot_be_imported_are_told_to_whoever_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
