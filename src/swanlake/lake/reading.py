@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, cast
@@ -222,12 +222,20 @@ def _columns(
     connection: Connection, tables: CatalogTables, table_id: int, at: int
 ) -> tuple[Column, ...]:
     column = tables.column
-    children: dict[int | None, list[Row[Any]]] = defaultdict(list)
-    for row in connection.execute(
+    rows = connection.execute(
         select(column)
         .where(column.c.table_id == table_id, _visible(column, at))
         .order_by(column.c.column_order)
-    ):
+    )
+    return column_tree(rows, _default)
+
+
+def column_tree(
+    rows: Iterable[Row[Any]], default: Callable[[Row[Any]], Default | None]
+) -> tuple[Column, ...]:
+    """Columns with their fields, of rows of the metadata in the order of the columns."""
+    children: dict[int | None, list[Row[Any]]] = defaultdict(list)
+    for row in rows:
         children[row.parent_column].append(row)
 
     def below(parent: int | None) -> tuple[Column, ...]:
@@ -237,7 +245,7 @@ def _columns(
                 row.column_name,
                 row.column_type,
                 row.nulls_allowed,
-                _default(row),
+                default(row),
                 below(row.column_id),
             )
             for row in children[parent]
