@@ -21,6 +21,7 @@ from swanlake.lake.layout import (
     Table,
     folded,
 )
+from swanlake.lake.options import StoredOptions
 from swanlake.lake.tables import CatalogTables
 
 #: Databases limit how many parameters a statement takes.
@@ -128,16 +129,18 @@ def ledger_under(connection: Connection, tables: CatalogTables, prefix: str) -> 
 
 def _table(connection: Connection, tables: CatalogTables, row: Row[Any], snapshot_id: int) -> Table:
     partition_id, partition_keys = _partitioning(connection, tables, row.table_id, snapshot_id)
+    stored = StoredOptions(connection, tables)
     return Table(
         id=row.table_id,
         schema=row.schema_name,
         name=row.table_name,
-        directory=_directory(row, property_of(connection, tables, "data_path") or ""),
+        directory=_directory(row, stored.of_catalog("data_path") or ""),
         columns=_columns(connection, tables, row.table_id, snapshot_id),
         partition_id=partition_id,
         partition_keys=partition_keys,
         sort_keys=_sorting(connection, tables, row.table_id, snapshot_id),
-        encrypted=property_of(connection, tables, "encrypted") == "true",
+        encrypted=stored.of_catalog("encrypted") == "true",
+        options=stored.of_table(row.schema_id, row.table_id),
         snapshot_id=snapshot_id,
     )
 
@@ -170,6 +173,7 @@ def live_tables(tables: CatalogTables, at: int) -> Select[Any]:
             table.c.table_name,
             table.c.path,
             table.c.path_is_relative,
+            schemas.c.schema_id,
             schemas.c.schema_name,
             schemas.c.path.label("schema_path"),
             schemas.c.path_is_relative.label("schema_is_relative"),

@@ -175,7 +175,7 @@ class FoldUnit(CompactUnit):
             rows = f"SELECT * FROM ({self._query(view, layout)})"
             for where, values in partitions_in(connection, rows, keys):
                 chosen = f"{rows} WHERE {where}"
-                folder = _partition_folder(keys, values)
+                folder = _partition_folder(keys, values) if layout.options.partition_folders else ""
                 partition_id = given.partition_id if keys else None
                 yield from _Writer(
                     connection, layout, self.table, folder, partition_id, values

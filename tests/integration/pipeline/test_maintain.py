@@ -190,6 +190,20 @@ def test_a_table_that_others_change_all_the_time_is_skipped(lake: Lake) -> None:
     assert outcomes(lake) == [("compact", "main.t", "skipped")]
 
 
+def test_a_table_that_asks_for_it_is_left_alone_unless_it_is_named(
+    lake: Lake, duck: duckdb.DuckDBPyConnection
+) -> None:
+    catalog = lake.create_catalog("a")
+    fill(catalog, "t", "u")
+    lake.location(catalog.info).attach(duck)
+    duck.execute("CALL a.set_option('auto_compact', false, schema => 'main', table_name => 't')")
+    duck.execute("DETACH a")
+    with opened(lake) as maintenance:
+        assert [report.name for report in maintenance.compact("a")] == ["u"]
+        [report] = maintenance.compact("a", ("main", "t"))
+    assert report.done.files_merged == 3
+
+
 def test_a_stop_between_two_tables(lake: Lake) -> None:
     fill(lake.create_catalog("a"), "t", "u")
     blocked = BlockedRunner()
