@@ -22,7 +22,7 @@ from uuid import uuid4
 
 from swanlake.child import serve_parent
 from swanlake.errors import PipelineFailed, PipelineUnavailable, SwanLakeError
-from swanlake.lake.layout import Table
+from swanlake.lake.layout import DataFile, Table
 from swanlake.pipeline.bundle import FOLDER, write_bundle
 from swanlake.pipeline.spark import SparkOptions, open_session
 from swanlake.pipeline.tasks import in_worker
@@ -102,8 +102,8 @@ class Driver:
         units: tuple[bytes, ...],
         title: str,
         timeout: float,
-    ) -> dict[str, list[bytes]]:
-        """The outcomes of writing what a transform makes of the rows of units, by table."""
+    ) -> dict[str, tuple[DataFile, ...]]:
+        """The files with what a transform makes of the rows of units, by table."""
         with self._job(title, timeout) as session:
             return Transformation(
                 session,
