@@ -14,6 +14,7 @@ import pytest
 
 from swanlake.config import Settings
 from swanlake.errors import PipelineFailed, PipelineUnavailable
+from swanlake.lake.layout import Column, Table
 from swanlake.pipeline.runner import Unit
 from swanlake.pipeline.spark_runner import SparkRunner
 from tests.flight import eventually
@@ -28,7 +29,12 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkRunner]:
     """One Spark for the module; a test that kills it waits until it is back."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join([_ROOT, os.environ.get("PYTHONPATH", "")]))
-        runner = SparkRunner(Settings(home=tmp_path_factory.mktemp("spark") / "home"))
+        runner = SparkRunner(
+            Settings(
+                home=tmp_path_factory.mktemp("spark") / "home",
+                transforms="tests.integration.pipeline.some_transforms",
+            )
+        )
         yield runner
         runner.close()
 
@@ -102,8 +108,14 @@ def test_a_job_that_takes_too_long_is_stopped(
     runner: SparkRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "_timeout", 2.0)
-    with pytest.raises(PipelineFailed, match="did not end in 2 s"):
+    told = r"Spark failed to wait: it did not end in 2 s \(SWANLAKE_SPARK_JOB_TIMEOUT_SECONDS\)"
+    with pytest.raises(PipelineFailed, match=told):
         runner.run([Endless(tmp_path / "mark")], "wait")
+    table = Table(1, "main", "redirected", f"{tmp_path}/", (Column(1, "id", "int64"),))
+    plan = runner.transform_of("swanlake", table)
+    assert plan is not None
+    with pytest.raises(PipelineFailed, match=told):
+        runner.transform(plan, [Endless(tmp_path / "rows")], {plan.into[0]: table}, "wait")
     monkeypatch.undo()
     assert runner.run([Square(3, tmp_path)], "go on") == [9]
 
