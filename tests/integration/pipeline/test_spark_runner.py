@@ -18,6 +18,8 @@ from swanlake.lake.layout import Column, Table
 from swanlake.pipeline.runner import Unit
 from swanlake.pipeline.spark_runner import SparkRunner
 from tests.flight import eventually
+from tests.integration.lake.compacting import new_lab
+from tests.integration.lake.world import Engines, World
 from tests.integration.pipeline.some_units import Endless, Odd, Refused, Square, Suicidal
 
 _ROOT = str(Path(__file__).parents[3])
@@ -70,6 +72,22 @@ def test_a_unit_that_fails_undoes_the_others_and_keeps_its_error(
     with pytest.raises(duckdb.ConversionException, match="swan"):
         runner.run(units, "fail")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_table_is_compacted(runner: SparkRunner, tmp_path: Path) -> None:
+    engines = Engines()
+    world = World(tmp_path / "catalogs", tmp_path, engines)
+    try:
+        insert = "INSERT INTO {t} SELECT range, 'v' || range FROM range"
+        lab = new_lab(world, "CREATE TABLE {t} (i INTEGER, s VARCHAR)", inlined=10)
+        lab(*(f"{insert}({first}, {first + 20})" for first in (0, 20, 40)))
+        lab("DELETE FROM {t} WHERE i BETWEEN 45 AND 50", f"{insert}(60, 63)")
+        with lab.unchanged():
+            report = lab.compact(runner=runner)
+        assert (report.files_merged, report.files_rewritten, report.rows_folded) == (2, 1, 3)
+    finally:
+        world.close()
+        engines.close()
 
 
 def test_an_error_that_cannot_travel_is_told(runner: SparkRunner) -> None:
