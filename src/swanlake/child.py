@@ -43,7 +43,7 @@ class ChildLost(Exception):
 
 
 class Child:
-    """The process, and the connections to it that are free."""
+    """The process, and the connections to it that are free; it can be asked once it is ready."""
 
     def __init__(
         self,
@@ -66,13 +66,13 @@ class Child:
             env={**os.environ, **(environment or {})},
             start_new_session=True,  # a Ctrl-C in the terminal is for the parent to handle
         )
-        self._start()
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
-    def _start(self) -> None:
+    def await_ready(self) -> None:
+        """Waits until it can be asked; raises ChildLost if it ends instead."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         timer = threading.Timer(_START_SECONDS, self._process.kill)
@@ -140,6 +140,10 @@ class Child:
         except subprocess.TimeoutExpired:
             return False
         return True
+
+    def kill(self) -> None:
+        """Ends the process, at whatever it is; those who wait for it find that it is lost."""
+        self._process.kill()
 
     def end(self) -> None:
         """Ends the process; what it was doing, it may have done."""

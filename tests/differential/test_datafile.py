@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from swanlake.errors import InvalidRequest, Unsupported
-from swanlake.lake.datafile import ParquetOptions, remove_files, write_delete_file, write_files
-from swanlake.lake.layout import Column, DataFile, PartitionKey, Table
+from swanlake.lake.datafile import remove_files, write_delete_file, write_files
+from swanlake.lake.layout import Column, DataFile, PartitionKey, Table, TableOptions
 from swanlake.lake.stats import TableColumnStats, merge
 from swanlake.lake.types import ColumnSpec, duckdb_type, number_columns
 from tests.differential.stock import StockLake, field_ids, write_both
@@ -310,15 +310,16 @@ def test_values_are_cast_and_parameters_bound(lake: StockLake, table: Table) -> 
 
 def test_large_inputs_are_split(lake: StockLake, table: Table) -> None:
     query = "SELECT i, md5(i::VARCHAR) FROM range(400_000) r(i)"
-    files = write_files(lake.connection, query, table, target_file_size=4_000_000)
+    small = replace(table, options=TableOptions(target_file_size=4_000_000))
+    files = write_files(lake.connection, query, small)
     assert len(files) > 1
     assert sum(file.record_count for file in files) == 400_000
 
 
 def test_options_reach_the_file(lake: StockLake, table: Table) -> None:
-    options = ParquetOptions("zstd", 5, "V2", row_group_size=2048)
+    options = TableOptions("zstd", 5, "V2", row_group_size=2048)
     query = "SELECT i, 'a' FROM range(5000) r(i)"
-    (file,) = write_files(lake.connection, query, table, options=options)
+    (file,) = write_files(lake.connection, query, replace(table, options=options))
     metadata = pq.ParquetFile(table.directory + file.path).metadata
     assert metadata.num_row_groups == 3
     assert metadata.row_group(0).column(0).compression == "ZSTD"
@@ -328,10 +329,11 @@ def test_options_reach_the_file(lake: StockLake, table: Table) -> None:
 def test_a_failure_leaves_no_file(
     lake: StockLake, table: Table, keys: tuple[PartitionKey, ...]
 ) -> None:
-    table = replace(table, partition_keys=keys)
+    small = TableOptions(target_file_size=1_000_000)
+    table = replace(table, partition_keys=keys, options=small)
     query = "SELECT CASE WHEN i < 300_000 THEN i % 3 END, md5(i::VARCHAR) FROM range(300_001) r(i)"
     with pytest.raises(duckdb.Error, match=r"NOT NULL constraint failed: main\.t\.n"):
-        write_files(lake.connection, query, table, target_file_size=1_000_000)
+        write_files(lake.connection, query, table)
     assert list(Path(table.directory).iterdir()) == []
 
 

@@ -22,7 +22,7 @@ from swanlake.errors import InvalidRequest, Unsupported
 from swanlake.lake.disk import make_directories, sync
 from swanlake.lake.files import delete, is_url
 from swanlake.lake.ids import uuid7
-from swanlake.lake.layout import Column, DataFile, DeleteFile, Table
+from swanlake.lake.layout import Column, DataFile, DeleteFile, Table, TableOptions
 from swanlake.lake.partitioning import Partition, folder_path, partitions
 from swanlake.lake.stats import file_column_stats
 from swanlake.lake.types import duckdb_type
@@ -39,33 +39,7 @@ ROW_ID = "_ducklake_internal_row_id"
 INTERNAL_FIELD_IDS = {ROW_ID: 2147483540, SNAPSHOT_ID: 2147483539}
 _PARTIAL_DELETE_FIELD_IDS = _DELETE_FIELD_IDS.replace("}", f", '{SNAPSHOT_ID}': 2147483539}}")
 _ONE_FILE = 1 << 60
-
-
-@dataclass(frozen=True)
-class ParquetOptions:
-    """How files are encoded; None leaves it to DuckDB, as the stock extension does.
-
-    The values are those of the lake's ``parquet_…`` options.
-    """
-
-    compression: str | None = None
-    compression_level: int | None = None
-    #: ``V1`` or ``V2``.
-    version: str | None = None
-    row_group_size: int | None = None
-    #: DuckDB needs ``SET preserve_insertion_order = false`` for this one.
-    row_group_size_bytes: int | None = None
-
-    def sql(self) -> list[str]:
-        """As options of COPY."""
-        given = {
-            "COMPRESSION": self.compression and literal(self.compression),
-            "COMPRESSION_LEVEL": self.compression_level,
-            "PARQUET_VERSION": self.version and literal(self.version),
-            "ROW_GROUP_SIZE": self.row_group_size,
-            "ROW_GROUP_SIZE_BYTES": self.row_group_size_bytes,
-        }
-        return [f"{name} {value}" for name, value in given.items() if value is not None]
+_WITH_LEVELS = "zstd"
 
 
 def write_files(
@@ -74,16 +48,15 @@ def write_files(
     table: Table,
     *,
     parameters: Sequence[object] = (),
-    target_file_size: int = TARGET_FILE_SIZE,
-    options: ParquetOptions | None = None,
 ) -> list[DataFile]:
     """Writes the rows of a query to new files in the table's directory, and describes them.
 
     The query yields the table's columns in their order; the names do not matter, and every value
-    is cast to the column's type. No rows, no files. A file may grow somewhat beyond the target
-    size; files of a partitioned table are not split, as in the stock extension. If it fails, a
-    local directory holds what it held; an object store may keep files that were complete by then,
-    which no table refers to and ``ducklake_delete_orphaned_files`` removes.
+    is cast to the column's type. No rows, no files. The table's options say how files are encoded
+    and how large they become, or somewhat larger; those of a partitioned table are not split, as in
+    the stock extension. If it fails, a local directory holds what it held; an object store may keep
+    files that were complete by then, which no table refers to and
+    ``ducklake_delete_orphaned_files`` removes.
     """
     _check_writable(table)
     query = query.strip().rstrip(";")
@@ -92,22 +65,28 @@ def write_files(
     copy_options = [
         "GEOPARQUET_VERSION 'NONE'",
         f"FIELD_IDS {_field_ids(table.columns)}",
-        *(options or ParquetOptions()).sql(),
+        *_encoding(table.options),
     ]
+    folders = table.options.partition_folders
     if keys:
         names = ", ".join(identifier(key.column) for key in keys)
         # Computed keys are not columns of the table and stay out of the files.
         keep = all(key.expression is None for key in keys)
-        copy_options += [f"PARTITION_BY ({names})", f"WRITE_PARTITION_COLUMNS {keep}"]
+        copy_options += [
+            f"PARTITION_BY ({names})",
+            f"WRITE_PARTITION_COLUMNS {keep}",
+            f"HIVE_FILE_PATTERN {folders}",
+        ]
     else:
-        copy_options += [f"FILE_SIZE_BYTES {target_file_size}", "WRITE_EMPTY_FILE false"]
+        size = table.options.target_file_size or TARGET_FILE_SIZE
+        copy_options += [f"FILE_SIZE_BYTES {size}", "WRITE_EMPTY_FILE false"]
     rows = _rows(query, table, keys)
     with _folder(table) as folder:
         written = _copy(connection, rows, folder, "ducklake-{uuidv7}", copy_options, parameters)
         files = {
             one.path: DataFile(
                 # Only what is moved anyway can get another folder.
-                one.path if folder == table.directory else folder_path(one.path, keys),
+                folder_path(one.path, keys) if folders and folder != table.directory else one.path,
                 one.row_count,
                 one.size,
                 one.footer_size,
@@ -136,7 +115,6 @@ def write_plain_file(
     internal: Sequence[str] = (),
     folder: str = "",
     partition_values: tuple[str | None, ...] = (),
-    options: ParquetOptions | None = None,
 ) -> PlainFile | None:
     """Writes rows that are rows of the table already to one new file, in their order.
 
@@ -157,7 +135,7 @@ def write_plain_file(
         "WRITE_EMPTY_FILE false",
         "GEOPARQUET_VERSION 'NONE'",
         f"FIELD_IDS {{{field_ids}}}",
-        *(options or ParquetOptions()).sql(),
+        *_encoding(table.options),
     ]
     with _folder(table) as place:
         os_path = place + path
@@ -309,11 +287,24 @@ def _move(folder: str, table: Table, files: Mapping[str, DataFile | DeleteFile])
         raise
 
 
+def _encoding(options: TableOptions) -> list[str]:
+    """Options of COPY; what nobody asked for is left to DuckDB, as the stock extension does."""
+    # DuckDB refuses a level for other codecs, even one that was set for a whole catalog.
+    level = options.compression_level if options.compression == _WITH_LEVELS else None
+    given = {
+        "COMPRESSION": options.compression and literal(options.compression),
+        "COMPRESSION_LEVEL": level,
+        "PARQUET_VERSION": options.version and literal(options.version),
+        "ROW_GROUP_SIZE": options.row_group_size,
+    }
+    return [f"{name} {value}" for name, value in given.items() if value is not None]
+
+
 def _rows(query: str, table: Table, keys: Sequence[Partition]) -> str:
     names = ", ".join(identifier(column.name) for column in table.columns)
     values = ", ".join(_value(column, table) for column in table.columns)
     rows = f"SELECT {values} FROM ({query}\n) AS given({names})"
-    if table.sort_keys:
+    if table.sort_keys and table.options.sort_inserts:
         order = ", ".join(
             f"{key.expression} {'DESC' if key.descending else 'ASC'} "
             f"NULLS {'FIRST' if key.nulls_first else 'LAST'}"

@@ -112,12 +112,14 @@ class RemoteLake:
             return self._child
 
     def _started(self) -> Child:
+        child = Child("swanlake.lake.keeper", str(self._directory), self._data_location)
         try:
-            return Child("swanlake.lake.keeper", str(self._directory), self._data_location)
+            child.await_ready()
         except ChildLost as lost:
             raise CatalogUnreachable(
                 "The process that keeps the catalogs could not be started."
             ) from lost
+        return child
 
 
 def _patience(method: str) -> float:

@@ -222,9 +222,9 @@ class Catalog:
         """A table and all it consists of, read at once; raises NotFound."""
         return self.keeper.files(self.info, table_id)
 
-    def survey(self, small_bytes: int) -> CatalogSurvey:
-        """How the catalog is doing, in numbers; files of fewer bytes count as small."""
-        return self.keeper.survey(self.info, small_bytes)
+    def survey(self, target_file_size: int, small_file_ratio: float = 1.0) -> CatalogSurvey:
+        """How the catalog is doing, in numbers; below that part of the size files are small."""
+        return self.keeper.survey(self.info, target_file_size, small_file_ratio)
 
     def inlined_rows(self, name: str, at: int) -> list[InlinedRow]:
         """The rows that a table of the metadata keeps, up to a snapshot."""

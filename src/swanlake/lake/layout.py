@@ -75,6 +75,28 @@ class SortKey:
 
 
 @dataclass(frozen=True)
+class TableOptions:
+    """What DuckLake's options say of a table; None is for whoever writes to decide."""
+
+    compression: str | None = None
+    compression_level: int | None = None
+    #: Of Parquet: ``V1`` or ``V2``.
+    version: str | None = None
+    #: In rows.
+    row_group_size: int | None = None
+    #: In bytes.
+    target_file_size: int | None = None
+    #: Files of which this part of the rows is deleted are worth rewriting.
+    deleted_ratio: float | None = None
+    #: False if all files are in the table's directory, whatever their partition.
+    partition_folders: bool = True
+    #: False if rows are sorted only when files are compacted.
+    sort_inserts: bool = True
+    #: False if only somebody who names the table may compact it.
+    auto_compact: bool = True
+
+
+@dataclass(frozen=True)
 class Table:
     """A table as it was at one snapshot: all that is needed to write files for it."""
 
@@ -88,6 +110,8 @@ class Table:
     partition_keys: tuple[PartitionKey, ...] = ()
     sort_keys: tuple[SortKey, ...] = ()
     encrypted: bool = False
+    #: As they are now; they have no history.
+    options: TableOptions = field(default_factory=TableOptions)
     #: The snapshot at which this was read; a commit of its files is checked against it.
     snapshot_id: int = field(default=0, compare=False)
 

@@ -7,7 +7,6 @@ found by the commit that is based on it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -27,7 +26,7 @@ from sqlalchemy import inspect as inspect_database
 from sqlalchemy import table as lightweight_table
 
 from swanlake.lake.layout import Column, Default, Table
-from swanlake.lake.reading import read_table_by_id
+from swanlake.lake.reading import column_tree, read_table_by_id
 from swanlake.lake.state import inlined_delete_table, inlined_table
 from swanlake.lake.tables import CatalogTables
 
@@ -203,7 +202,7 @@ class _Columns:
         seen = [row for row in self._rows if _sees(row, snapshot_id)]
         key = tuple(id(row) for row in seen)
         if key not in self._known:
-            self._known[key] = _tree(seen)
+            self._known[key] = column_tree(seen, _initial)
         return self._known[key]
 
 
@@ -211,24 +210,9 @@ def _sees(row: Row[Any], at: int) -> bool:
     return bool(row.begin_snapshot <= at and (row.end_snapshot is None or row.end_snapshot > at))
 
 
-def _tree(rows: Sequence[Row[Any]]) -> tuple[Column, ...]:
-    children: dict[int | None, list[Row[Any]]] = defaultdict(list)
-    for row in rows:
-        children[row.parent_column].append(row)
-
-    def below(parent: int | None) -> tuple[Column, ...]:
-        return tuple(
-            Column(
-                row.column_id,
-                row.column_name,
-                row.column_type,
-                default=None if row.initial_default is None else Default(row.initial_default),
-                children=below(row.column_id),
-            )
-            for row in children[parent]
-        )
-
-    return below(None)
+def _initial(row: Row[Any]) -> Default | None:
+    """The value of rows that are older than the column."""
+    return None if row.initial_default is None else Default(row.initial_default)
 
 
 def _deletes(

@@ -201,12 +201,14 @@ class LocalLake:
         with self._reading(info, repeatable=True) as (store, connection):
             return live_files.read_files(connection, store.tables, table_id)
 
-    def survey(self, info: CatalogInfo, small_bytes: int) -> CatalogSurvey:
+    def survey(
+        self, info: CatalogInfo, target_file_size: int, small_file_ratio: float
+    ) -> CatalogSurvey:
         """How a catalog is doing, in numbers."""
         from swanlake.lake import survey
 
         with self._reading(info, repeatable=True) as (store, connection):
-            return survey.survey(connection, store.tables, small_bytes)
+            return survey.survey(connection, store.tables, target_file_size, small_file_ratio)
 
     def inlined_rows(self, info: CatalogInfo, name: str, at: int) -> list[InlinedRow]:
         """The rows that a table of the metadata keeps, up to a snapshot."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, cast
@@ -21,6 +21,7 @@ from swanlake.lake.layout import (
     Table,
     folded,
 )
+from swanlake.lake.options import StoredOptions
 from swanlake.lake.tables import CatalogTables
 
 #: Databases limit how many parameters a statement takes.
@@ -128,16 +129,18 @@ def ledger_under(connection: Connection, tables: CatalogTables, prefix: str) -> 
 
 def _table(connection: Connection, tables: CatalogTables, row: Row[Any], snapshot_id: int) -> Table:
     partition_id, partition_keys = _partitioning(connection, tables, row.table_id, snapshot_id)
+    stored = StoredOptions(connection, tables)
     return Table(
         id=row.table_id,
         schema=row.schema_name,
         name=row.table_name,
-        directory=_directory(row, property_of(connection, tables, "data_path") or ""),
+        directory=_directory(row, stored.of_catalog("data_path") or ""),
         columns=_columns(connection, tables, row.table_id, snapshot_id),
         partition_id=partition_id,
         partition_keys=partition_keys,
         sort_keys=_sorting(connection, tables, row.table_id, snapshot_id),
-        encrypted=property_of(connection, tables, "encrypted") == "true",
+        encrypted=stored.of_catalog("encrypted") == "true",
+        options=stored.of_table(row.schema_id, row.table_id),
         snapshot_id=snapshot_id,
     )
 
@@ -170,6 +173,7 @@ def live_tables(tables: CatalogTables, at: int) -> Select[Any]:
             table.c.table_name,
             table.c.path,
             table.c.path_is_relative,
+            schemas.c.schema_id,
             schemas.c.schema_name,
             schemas.c.path.label("schema_path"),
             schemas.c.path_is_relative.label("schema_is_relative"),
@@ -222,12 +226,20 @@ def _columns(
     connection: Connection, tables: CatalogTables, table_id: int, at: int
 ) -> tuple[Column, ...]:
     column = tables.column
-    children: dict[int | None, list[Row[Any]]] = defaultdict(list)
-    for row in connection.execute(
+    rows = connection.execute(
         select(column)
         .where(column.c.table_id == table_id, _visible(column, at))
         .order_by(column.c.column_order)
-    ):
+    )
+    return column_tree(rows, _default)
+
+
+def column_tree(
+    rows: Iterable[Row[Any]], default: Callable[[Row[Any]], Default | None]
+) -> tuple[Column, ...]:
+    """Columns with their fields, of rows of the metadata in the order of the columns."""
+    children: dict[int | None, list[Row[Any]]] = defaultdict(list)
+    for row in rows:
         children[row.parent_column].append(row)
 
     def below(parent: int | None) -> tuple[Column, ...]:
@@ -237,7 +249,7 @@ def _columns(
                 row.column_name,
                 row.column_type,
                 row.nulls_allowed,
-                _default(row),
+                default(row),
                 below(row.column_id),
             )
             for row in children[parent]

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Select, func, literal_column, select
+from sqlalchemy import Connection, Select, func, literal, literal_column, select
 from sqlalchemy import case as when
 from sqlalchemy import inspect as inspect_database
 from sqlalchemy import table as lightweight_table
 
 from swanlake.lake import reading
+from swanlake.lake.layout import TableOptions
+from swanlake.lake.options import StoredOptions
 from swanlake.lake.tables import CatalogTables
 
 _INLINED_DELETES = "ducklake_inlined_delete_"
@@ -33,6 +35,7 @@ class TableSurvey:
     deleted_rows: int = 0
     #: In the metadata, those that are deleted included.
     inlined_rows: int = 0
+    options: TableOptions = field(default_factory=TableOptions)
 
     @property
     def full_name(self) -> str:
@@ -52,23 +55,38 @@ class CatalogSurvey:
     unneeded_since: datetime | None = None
 
 
-def survey(connection: Connection, tables: CatalogTables, small_bytes: int) -> CatalogSurvey:
-    """The numbers of a catalog; a file is small if it has fewer bytes than this."""
+def survey(
+    connection: Connection, tables: CatalogTables, target_file_size: int, small_file_ratio: float
+) -> CatalogSurvey:
+    """The numbers of a catalog; smaller than that part of the target size, a file is small.
+
+    Options of DuckLake may say otherwise what the target is.
+    """
     snapshot = tables.snapshot
     oldest = connection.execute(
         select(snapshot.c.snapshot_time).order_by(snapshot.c.snapshot_id).limit(1)
     ).scalar()
     count = connection.execute(select(func.count()).select_from(snapshot)).scalar_one()
     unneeded, since = _unneeded(connection, tables)
-    return CatalogSurvey(
-        _tables(connection, tables, small_bytes), int(count), oldest, unneeded, since
-    )
+    found = _tables(connection, tables, target_file_size, small_file_ratio)
+    return CatalogSurvey(found, int(count), oldest, unneeded, since)
 
 
 def _tables(
-    connection: Connection, tables: CatalogTables, small_bytes: int
+    connection: Connection, tables: CatalogTables, target_file_size: int, small_file_ratio: float
 ) -> tuple[TableSurvey, ...]:
+    newest = reading.newest_snapshot(connection, tables)
+    live = connection.execute(reading.live_tables(tables, newest)).all()
+    stored = StoredOptions(connection, tables)
+    options = {row.table_id: stored.of_table(row.schema_id, row.table_id) for row in live}
     data, deletes = tables.data_file, tables.delete_file
+    small = int(small_file_ratio * target_file_size)
+    own = {
+        table_id: int(small_file_ratio * one.target_file_size)
+        for table_id, one in options.items()
+        if one.target_file_size
+    }
+    small_bytes = when(own, value=data.c.table_id, else_=small) if own else literal(small)
     files = {
         row.table_id: row
         for row in connection.execute(
@@ -91,8 +109,7 @@ def _tables(
     deleted += _inlined_deletes(connection, tables)
     inlined = _inlined_rows(connection, tables)
     found = []
-    newest = reading.newest_snapshot(connection, tables)
-    for row in connection.execute(reading.live_tables(tables, newest)):
+    for row in live:
         of = files.get(row.table_id)
         found.append(
             TableSurvey(
@@ -104,6 +121,7 @@ def _tables(
                 int(of.rows or 0) if of else 0,
                 deleted[row.table_id],
                 inlined[row.table_id],
+                options[row.table_id],
             )
         )
     return tuple(sorted(found, key=lambda table: table.full_name))

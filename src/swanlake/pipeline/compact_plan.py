@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from swanlake.lake.layout import Column
+from swanlake.lake.layout import Column, TableOptions
 from swanlake.lake.live_files import InlinedTable, LiveFile, TableFiles
 
 
@@ -26,6 +26,16 @@ class CompactOptions:
     min_inlined_rows: int = 1
     #: No more files than this are merged, and no more rewritten, in one go.
     max_files: int = 10_000
+
+    def of(self, table: TableOptions) -> CompactOptions:
+        """With what a table's own options say."""
+        return replace(
+            self,
+            target_file_size=table.target_file_size or self.target_file_size,
+            deleted_ratio=self.deleted_ratio
+            if table.deleted_ratio is None
+            else table.deleted_ratio,
+        )
 
 
 @dataclass(frozen=True)
@@ -77,6 +87,7 @@ def plan_compaction(table: TableFiles, options: CompactOptions) -> CompactionPla
         return CompactionPlan(
             skipped=(Skipped(table.table.directory, "encrypted files cannot be written"),)
         )
+    options = options.of(table.table.options)
     usable, skipped = [], []
     for file in table.files:
         reason = _obstacle(file)

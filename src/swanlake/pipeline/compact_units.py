@@ -12,6 +12,7 @@ came. It is right again once there are deletes of a second snapshot, or the file
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -80,37 +81,81 @@ class Compacted:
 
 
 @dataclass(frozen=True)
-class MergeUnit:
-    """Files without deleted rows that become one."""
+class CompactUnit(ABC):
+    """A part of a table that becomes other files."""
 
     table: Table
-    files: tuple[LiveFile, ...]
 
     def run(self, connection: duckdb.DuckDBPyConnection) -> Compacted:
-        """Writes the file."""
-        return _compacted(self.table, lambda: _merged(connection, self.table, self.files))
-
-    def undo(self, result: Compacted) -> None:
-        """Removes it."""
-        datafile.remove_files(self.table, result.written)
-
-
-@dataclass(frozen=True)
-class RewriteUnit:
-    """Files with deleted rows, to be without them."""
-
-    table: Table
-    files: tuple[LiveFile, ...]
-    #: Rows that were deleted before this snapshot are in none that is kept.
-    oldest_snapshot: int
-
-    def run(self, connection: duckdb.DuckDBPyConnection) -> Compacted:
-        """Writes a file with the rows that are left, and one with the others."""
-        return _compacted(self.table, lambda: self._write(connection))
+        """Writes all of the files, or none if a value cannot be written."""
+        check_directory(self.table)
+        placed: list[PlacedFile] = []
+        try:
+            for file in self._write(connection):
+                placed.append(file)
+        except BaseException as error:
+            with suppress(SwanLakeError):  # what went wrong first is to be told
+                self.undo(Compacted(tuple(placed)))
+            reason = error.message if isinstance(error, Unsupported) else str(error)
+            if isinstance(error, Unsupported) or any(text in reason for text in _NOT_IN_PARQUET):
+                return Compacted(skipped=reason)
+            raise
+        return Compacted(tuple(placed))
 
     def undo(self, result: Compacted) -> None:
         """Removes them."""
         datafile.remove_files(self.table, result.written)
+
+    @abstractmethod
+    def _write(self, connection: duckdb.DuckDBPyConnection) -> Iterator[PlacedFile]:
+        """The files, one after the other."""
+
+
+@dataclass(frozen=True)
+class MergeUnit(CompactUnit):
+    """Files without deleted rows that become one."""
+
+    files: tuple[LiveFile, ...]
+
+    def _write(self, connection: duckdb.DuckDBPyConnection) -> Iterator[PlacedFile]:
+        first = self.files[0]
+        layout = _layout(self.table, first.columns)
+        scans = scans_of(connection, self.files, layout, self.table, None)
+        spans = len({file.begin_snapshot for file in self.files}) > 1 or any(
+            file.partial_max is not None for file in self.files
+        )
+        start = contiguous_from(connection, scans, self.table)
+        internal = [*([ROW_ID] if start is None else []), *([SNAPSHOT_ID] if spans else [])]
+        written = _in_order(
+            self.table,
+            lambda order: datafile.write_plain_file(
+                connection,
+                f"SELECT {_names(layout, internal)} FROM ({everything(scans)}){order}",
+                layout,
+                internal=internal,
+                folder=_folder(self.table, first),
+                partition_values=first.partition_values,
+            ),
+        )
+        if written is None:
+            raise Unsupported("its files hold no rows")
+        begin, last = written.bounds.get(SNAPSHOT_ID, (first.begin_snapshot, first.begin_snapshot))
+        yield PlacedFile(
+            written.file,
+            begin,
+            start,
+            last if last > begin else None,
+            partition_id=first.partition_id,
+        )
+
+
+@dataclass(frozen=True)
+class RewriteUnit(CompactUnit):
+    """Files with deleted rows, to be without them."""
+
+    files: tuple[LiveFile, ...]
+    #: Rows that were deleted before this snapshot are in none that is kept.
+    oldest_snapshot: int
 
     def _write(self, connection: duckdb.DuckDBPyConnection) -> Iterator[PlacedFile]:
         first = self.files[0]
@@ -128,21 +173,12 @@ class RewriteUnit:
 
 
 @dataclass(frozen=True)
-class FoldUnit:
+class FoldUnit(CompactUnit):
     """Rows that the metadata keeps, to be in files."""
 
-    table: Table
     inlined: InlinedTable
     rows: tuple[InlinedRow, ...]
     oldest_snapshot: int
-
-    def run(self, connection: duckdb.DuckDBPyConnection) -> Compacted:
-        """Writes files for the rows that are there now, and for those that were."""
-        return _compacted(self.table, lambda: self._write(connection))
-
-    def undo(self, result: Compacted) -> None:
-        """Removes them."""
-        datafile.remove_files(self.table, result.written)
 
     def _write(self, connection: duckdb.DuckDBPyConnection) -> Iterator[PlacedFile]:
         given = self.inlined.layout
@@ -154,7 +190,7 @@ class FoldUnit:
             rows = f"SELECT * FROM ({self._query(view, layout)})"
             for where, values in partitions_in(connection, rows, keys):
                 chosen = f"{rows} WHERE {where}"
-                folder = _partition_folder(keys, values)
+                folder = _partition_folder(keys, values) if layout.options.partition_folders else ""
                 partition_id = given.partition_id if keys else None
                 for placed in _Writer(
                     connection, layout, self.table, folder, partition_id, values
@@ -180,60 +216,6 @@ class FoldUnit:
             f"begin_snapshot AS {SNAPSHOT_ID}, end_snapshot AS {DEAD}, 0 AS {SOURCE}, "
             f"place AS {PLACE} FROM {view}"
         )
-
-
-CompactUnit = MergeUnit | RewriteUnit | FoldUnit
-
-
-def _compacted(table: Table, write: Callable[[], Iterator[PlacedFile]]) -> Compacted:
-    """All that is written, or nothing if something cannot be."""
-    check_directory(table)
-    placed: list[PlacedFile] = []
-    try:
-        for file in write():
-            placed.append(file)
-    except BaseException as error:
-        with suppress(SwanLakeError):  # what went wrong first is to be told
-            datafile.remove_files(table, Compacted(tuple(placed)).written)
-        reason = error.message if isinstance(error, Unsupported) else str(error)
-        if isinstance(error, Unsupported) or any(text in reason for text in _NOT_IN_PARQUET):
-            return Compacted(skipped=reason)
-        raise
-    return Compacted(tuple(placed))
-
-
-def _merged(
-    connection: duckdb.DuckDBPyConnection, table: Table, files: Sequence[LiveFile]
-) -> Iterator[PlacedFile]:
-    first = files[0]
-    layout = _layout(table, first.columns)
-    scans = scans_of(connection, files, layout, table, None)
-    spans = len({file.begin_snapshot for file in files}) > 1 or any(
-        file.partial_max is not None for file in files
-    )
-    start = contiguous_from(connection, scans, table)
-    internal = [*([ROW_ID] if start is None else []), *([SNAPSHOT_ID] if spans else [])]
-    written = _in_order(
-        table,
-        lambda order: datafile.write_plain_file(
-            connection,
-            f"SELECT {_names(layout, internal)} FROM ({everything(scans)}){order}",
-            layout,
-            internal=internal,
-            folder=_folder(table, first),
-            partition_values=first.partition_values,
-        ),
-    )
-    if written is None:
-        raise Unsupported("its files hold no rows")
-    begin, last = written.bounds.get(SNAPSHOT_ID, (first.begin_snapshot, first.begin_snapshot))
-    yield PlacedFile(
-        written.file,
-        begin,
-        start,
-        last if last > begin else None,
-        partition_id=first.partition_id,
-    )
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from uuid import uuid4
 
 from swanlake.child import serve_parent
 from swanlake.errors import PipelineFailed, PipelineUnavailable, SwanLakeError
-from swanlake.lake.layout import Table
+from swanlake.lake.layout import DataFile, Table
 from swanlake.pipeline.bundle import FOLDER, write_bundle
 from swanlake.pipeline.spark import SparkOptions, open_session
 from swanlake.pipeline.tasks import in_worker
@@ -37,6 +37,9 @@ log = logging.getLogger("swanlake.pipeline")
 
 _OUTCOMES = "position bigint, outcome binary"
 _PROBE_SECONDS = 30.0
+_WARM_UP_SECONDS = 120.0
+#: Where the time comes from that the server gives a job.
+_TIMEOUT = "SWANLAKE_SPARK_JOB_TIMEOUT_SECONDS"
 #: How often a Spark that is not in this machine's hands is looked at.
 _WATCH_SECONDS = 5.0
 #: A job that waits for so long without a single executor has lost its cluster.
@@ -74,7 +77,7 @@ class Driver:
             self._send_bundle(session)
         self._watch(session)
         self._transforms = load(modules)
-        (answer,) = self.run((pickle.dumps(WarmUp()),), "warm up", _PROBE_SECONDS * 4)
+        (answer,) = self.run((pickle.dumps(WarmUp()),), "warm up", _WARM_UP_SECONDS, "")
         outcome = pickle.loads(answer)
         if isinstance(outcome, Failed):
             raise PipelineFailed(f"Spark's workers lack something: {outcome.error}")
@@ -83,10 +86,12 @@ class Driver:
             threading.Thread(target=watch, args=(session,), daemon=True).start()
         return {key: transform.into for key, transform in self._transforms.items()}
 
-    def run(self, units: tuple[bytes, ...], title: str, timeout: float) -> list[bytes]:
+    def run(
+        self, units: tuple[bytes, ...], title: str, timeout: float, setting: str = _TIMEOUT
+    ) -> list[bytes]:
         """The outcomes of pickled units, one task each, in their order."""
         task = in_worker("run_units", self._folder, units, self._spec(len(units)))
-        with self._job(title, timeout) as session:
+        with self._job(title, timeout, setting) as session:
             rows = session.range(0, len(units), 1, len(units)).mapInArrow(task, _OUTCOMES)
             table = rows.toArrow()
         outcomes = dict(
@@ -102,8 +107,8 @@ class Driver:
         units: tuple[bytes, ...],
         title: str,
         timeout: float,
-    ) -> dict[str, list[bytes]]:
-        """The outcomes of writing what a transform makes of the rows of units, by table."""
+    ) -> dict[str, tuple[DataFile, ...]]:
+        """The files with what a transform makes of the rows of units, by table."""
         with self._job(title, timeout) as session:
             return Transformation(
                 session,
@@ -128,7 +133,7 @@ class Driver:
         return None if self._options.is_local else FOLDER
 
     @contextmanager
-    def _job(self, title: str, timeout: float) -> Iterator[SparkSession]:
+    def _job(self, title: str, timeout: float, setting: str = _TIMEOUT) -> Iterator[SparkSession]:
         """A job with a name, that ends in time; if Spark itself is gone, so is this process."""
         session = self._session
         if session is None:
@@ -142,18 +147,24 @@ class Driver:
             context = session.sparkContext
             add, remove, stop = context.addJobTag, context.removeJobTag, context.cancelJobsWithTag
             context.setJobDescription(title)
-        late = threading.Timer(timeout, stop, (tag,))
-        late.daemon = True
+        late = threading.Event()
+
+        def stop_late() -> None:
+            late.set()  # first, for the job may fail before it is known to be stopped
+            stop(tag)
+
+        timer = threading.Timer(timeout, stop_late)
+        timer.daemon = True
         add(tag)
-        late.start()
+        timer.start()
         self._jobs.add(tag)
         try:
             yield session
-        except SwanLakeError:
-            raise
         except Exception as failed:
-            if not late.is_alive():
-                reason = f"it did not end in {timeout:g} s"
+            if late.is_set():  # whatever Spark, or a transform, makes of being stopped
+                reason = f"it did not end in {timeout:g} s" + (setting and f" ({setting})")
+            elif isinstance(failed, SwanLakeError):
+                raise
             else:
                 reason = first_sentence(failed)
                 log.warning("failed to %s", title, exc_info=True)
@@ -161,7 +172,7 @@ class Driver:
             raise PipelineFailed(f"Spark failed to {title}: {reason}") from failed
         finally:
             self._jobs.discard(tag)
-            late.cancel()
+            timer.cancel()
             remove(tag)
 
     def _leave_if_lost(self, session: SparkSession, *, try_a_job: bool = True) -> None:

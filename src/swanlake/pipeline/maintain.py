@@ -89,11 +89,6 @@ class MaintenanceSettings:
             settings.commit_lock_timeout_seconds,
         )
 
-    @property
-    def small_bytes(self) -> int:
-        """Files of fewer bytes are small."""
-        return int(self.options.small_file_ratio * self.options.target_file_size)
-
 
 @dataclass(frozen=True)
 class TableReport:
@@ -159,7 +154,11 @@ class Maintenance:
 
     def survey(self, catalog: str) -> CatalogSurvey:
         """How a catalog is doing, in numbers."""
-        return self._lake.catalog(catalog).survey(self.settings.small_bytes)
+        return self._survey(self._lake.catalog(catalog))
+
+    def _survey(self, catalog: Catalog) -> CatalogSurvey:
+        options = self.settings.options
+        return catalog.survey(options.target_file_size, options.small_file_ratio)
 
     def history(
         self, catalog: str | None = None, job: str | None = None, limit: int = 100
@@ -282,11 +281,13 @@ class Maintenance:
     def _previews(self, catalog: Catalog, caller: Caller) -> Iterator[TableReport]:
         """What there is to do in a catalog, table by table; each is looked at when it is asked for.
 
-        Tables in which there cannot be anything to do are left out.
+        Tables in which there cannot be anything to do are left out, and those whose options ask
+        for it.
         """
-        for table in catalog.survey(self.settings.small_bytes).tables:
+        for table in self._survey(catalog).tables:
             caller.check()
-            if table.files > 1 or table.deleted_rows or table.inlined_rows:
+            something = table.files > 1 or table.deleted_rows or table.inlined_rows
+            if something and table.options.auto_compact:
                 try:
                     yield self._preview(catalog, table)
                 except NotFound:

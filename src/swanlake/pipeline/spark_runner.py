@@ -17,8 +17,7 @@ from typing import IO, Any
 
 from swanlake.child import Child, ChildLost
 from swanlake.config import Settings
-from swanlake.errors import PipelineUnavailable, SwanLakeError, TransformFailed
-from swanlake.lake import datafile
+from swanlake.errors import PipelineUnavailable, SwanLakeError
 from swanlake.lake.files import is_url
 from swanlake.lake.layout import DataFile, Table
 from swanlake.pipeline.runner import R, RowsUnit, TransformPlan, Unit
@@ -56,6 +55,8 @@ class SparkRunner:
         self._timeout = settings.spark_job_timeout_seconds
         self._log_file = settings.home.absolute() / "logs" / "spark.log"
         self._changed = threading.Condition()
+        #: The process, from its first moment on, and the same once it can be asked.
+        self._child: Child | None = None
         self._driver: Child | None = None
         self._why_not = "it is being started"
         self._closing = threading.Event()
@@ -94,33 +95,18 @@ class SparkRunner:
         title: str,
     ) -> dict[str, tuple[DataFile, ...]]:
         """The files that a transform's results became, by table."""
-        answers: dict[str, list[bytes]] = self._do(
+        files: dict[str, tuple[DataFile, ...]] = self._do(
             "transform", plan.key, plan.source, dict(targets), _pickled(units), title
         )
-        outcomes: dict[str, list[Outcome]] = {
-            name: [pickle.loads(answer) for answer in given] for name, given in answers.items()
-        }
-        files = {
-            name: tuple(file for one in given if isinstance(one, Done) for file in one.result)
-            for name, given in outcomes.items()
-        }
-        for given in outcomes.values():
-            for outcome in given:
-                if isinstance(outcome, Failed):
-                    for name, written in files.items():
-                        datafile.remove_files(targets[name], written)
-                    why = " ".join(str(outcome.error).split())
-                    raise TransformFailed(f"The transform of {plan.key} failed: {why}")
         return files
 
     def close(self) -> None:
         """Ends the session and the process that holds it."""
         self._closing.set()
         with self._changed:
-            driver = self._driver
+            if self._child is not None:
+                self._child.kill()  # the supervisor waits for it, ready or not
             self._changed.notify_all()
-        if driver is not None:
-            driver.end()
         self._supervisor.join(timeout=10)
 
     @property
@@ -183,7 +169,12 @@ class SparkRunner:
                 environment=environment(self._options),
                 errors=errors,
             )
+        with self._changed:
+            self._child = driver
+            if self._closing.is_set():  # too late for the one who closes to see it
+                driver.kill()
         try:
+            driver.await_ready()
             self._declared = driver.ask(
                 _START_SECONDS, "start", self._options, self._worker, self._modules
             )
@@ -193,8 +184,6 @@ class SparkRunner:
         with self._changed:
             self._driver = driver
             self._changed.notify_all()
-        if self._closing.is_set():
-            driver.end()
         return driver
 
     def _lost(self, why: str) -> None:

@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from swanlake.errors import PipelineFailed, SwanLakeError, TransformFailed
-from swanlake.lake.layout import Table, folded
+from swanlake.lake import datafile
+from swanlake.lake.layout import DataFile, Table, folded
 from swanlake.pipeline.spark_types import complaints, spark_schema, spark_type
 from swanlake.pipeline.stand_ins import for_spark
 from swanlake.pipeline.tasks import in_worker
 from swanlake.pipeline.transforms import Transform, registered
+from swanlake.pipeline.worker import Done, Failed, Outcome
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,14 +59,23 @@ class Transformation:
     spec: bytes
     folder: str | None
 
-    def run(self, units: Sequence[bytes]) -> dict[str, list[bytes]]:
-        """The outcomes of writing the results, by table."""
+    def run(self, units: Sequence[bytes]) -> dict[str, tuple[DataFile, ...]]:
+        """The files that the results became, by table; if it fails, there are none."""
         frames = self._results(self._rows(units))
         checked = {name: self._checked(name, frame) for name, frame in frames.items()}
-        return {
-            name: self._write(self.targets[name], frame, len(units))
-            for name, frame in checked.items()
-        }
+        made: dict[str, tuple[DataFile, ...]] = {}
+        try:
+            for name, frame in checked.items():
+                outcomes = self._write(self.targets[name], frame, len(units))
+                written = [one.result for one in outcomes if isinstance(one, Done)]
+                made[name] = tuple(chain.from_iterable(written))
+                self._raise_failures(outcomes)
+        except BaseException:
+            for name, files in made.items():
+                with suppress(SwanLakeError):  # what went wrong first is to be told
+                    datafile.remove_files(self.targets[name], files)
+            raise
+        return made
 
     def _rows(self, units: Sequence[bytes]) -> DataFrame:
         schema = spark_schema(self.source)
@@ -100,15 +113,19 @@ class Transformation:
             ]
         )
 
-    def _write(self, table: Table, frame: DataFrame, parts: int) -> list[bytes]:
+    def _write(self, table: Table, frame: DataFrame, parts: int) -> list[Outcome]:
         task = in_worker("write_rows", self.folder, pickle.dumps(table), self.spec)
         try:
             # A shuffle leaves many small partitions, and each would become a file.
             written = frame.coalesce(parts).mapInArrow(task, _OUTCOME).toArrow()
         except Exception as failed:
             raise self._failed(_first_line(failed)) from failed
-        outcomes: list[bytes] = written["outcome"].to_pylist()
-        return outcomes
+        return [pickle.loads(outcome) for outcome in written["outcome"].to_pylist()]
+
+    def _raise_failures(self, outcomes: Sequence[Outcome]) -> None:
+        for outcome in outcomes:
+            if isinstance(outcome, Failed):
+                raise self._failed(" ".join(str(outcome.error).split())) from outcome.error
 
     def _failed(self, why: str) -> TransformFailed:
         return TransformFailed(f"The transform of {self.transform.source} failed: {why}")

@@ -161,12 +161,16 @@ def _wanted(now: datetime, rules: Rules, catalogs: Mapping[str, CatalogSurvey]) 
 
 def compact_reason(table: TableSurvey, rules: Rules) -> str | None:
     """Why a table is worth compacting; None if it is not."""
+    if not table.options.auto_compact:
+        return None
     if (
         table.small_files >= rules.small_files
         and table.small_files >= rules.small_file_ratio * table.files
     ):
         return f"{table.small_files} of {table.files} files are small"
-    if table.deleted_rows and table.deleted_rows >= rules.deleted_ratio * table.rows:
+    ratio = table.options.deleted_ratio
+    ratio = rules.deleted_ratio if ratio is None else ratio
+    if table.deleted_rows and table.deleted_rows >= ratio * table.rows:
         return f"{table.deleted_rows} of {table.rows} rows are deleted"
     if table.inlined_rows >= rules.inlined_rows:
         return f"{table.inlined_rows} rows are in the metadata"

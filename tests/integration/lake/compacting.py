@@ -18,7 +18,7 @@ from swanlake.lake.layout import Table
 from swanlake.lake.live_files import TableFiles
 from swanlake.pipeline.compact import CompactReport, compact
 from swanlake.pipeline.compact_plan import CompactOptions
-from swanlake.pipeline.runner import R, Unit
+from swanlake.pipeline.runner import R, Runner, Unit
 from tests.integration.lake.world import World, attach
 
 #: Everything that can be compacted is.
@@ -73,9 +73,11 @@ class Lab:
             rows = self.world.sql(sql.replace("{t}", self.name).replace("{c}", self.catalog.name))
         return rows
 
-    def compact(self, options: CompactOptions = EAGER, **more: Any) -> CompactReport:
+    def compact(
+        self, options: CompactOptions = EAGER, runner: Runner | None = None, **more: Any
+    ) -> CompactReport:
         more.setdefault("retries", Retries(attempts=1))
-        return compact(self.catalog, self.table.id, self.runner, GATE, options, **more)
+        return compact(self.catalog, self.table.id, runner or self.runner, GATE, options, **more)
 
     @contextmanager
     def unchanged(self) -> Iterator[None]:

@@ -15,7 +15,7 @@ from swanlake.pipeline.compact_plan import Skipped
 from swanlake.pipeline.compact_units import FoldUnit, MergeUnit, RewriteUnit
 from swanlake.pipeline.runner import R, Unit
 from tests.integration.lake.compacting import GATE, Lab, PlainRunner, new_lab
-from tests.integration.lake.world import World
+from tests.integration.lake.world import SOON, World
 
 TABLE = "CREATE TABLE {t} (i INTEGER, s VARCHAR)"
 
@@ -329,6 +329,30 @@ def test_a_file_of_which_no_row_is_left_goes(world: World) -> None:
     with lab.unchanged():
         lab.compact()
     assert lab.files.files == ()
+
+
+@pytest.mark.parametrize("inlined", [0, 10], ids=["files", "inlined"])
+def test_snapshots_that_are_kept_lose_nothing_to_expiry_and_clean_up(
+    world: World, inlined: int
+) -> None:
+    lab = new_lab(world, TABLE, insert(0, 20), inlined=inlined)
+    for first in (20, 50, 80):
+        lab(insert(first, first + 20), insert(first + 20, first + 25))
+        lab(f"DELETE FROM {{t}} WHERE i % 7 = 0 AND i < {first}")
+        lab(f"UPDATE {{t}} SET s = 'new' WHERE i IN ({first}, {first + 21})")
+        before = lab.history()
+        report = lab.compact()
+        assert report.steps
+        # Some that are older than the compaction, and all that it made.
+        lab.catalog.expire(keep_last=len(report.snapshot_ids) + 3)
+        gone = {garbage.path for garbage in world.lake.cleanup(age=SOON)}
+        assert gone
+        assert not gone & world.parquet()
+        kept = {snapshot.id for snapshot in lab.catalog.snapshots()}
+        seen = {number: version for number, version in before.items() if number in kept}
+        assert len(seen) == 3
+        lab.check(seen)
+        assert world.lake.collect(age=SOON, dry_run=True) == []
 
 
 def test_files_that_were_added_by_name_are_left_alone(world: World) -> None:

@@ -61,6 +61,12 @@ def raises_late(rows: Any) -> Any:
     return rows.withColumn("id", f.raise_error(f.lit("no such bird")).cast("bigint"))
 
 
+@swanlake.transform("main.half_done", into=["main.first_half", "main.second_half"])
+def half_done(rows: Any) -> Any:
+    """The first table can be written, and the second cannot."""
+    return {"main.first_half": rows, "main.second_half": raises_late(rows)}
+
+
 @swanlake.transform("main.adds_a_column")
 def adds_a_column(rows: Any) -> Any:
     from pyspark.sql import functions as f

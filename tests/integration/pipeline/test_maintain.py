@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import duckdb
 import pytest
@@ -20,11 +23,12 @@ from swanlake.errors import (
     PipelineFailed,
     QueryCancelled,
 )
+from swanlake.lake import datafile
 from swanlake.lake.gate import CommitGate
 from swanlake.lake.history import MaintenanceEntry, Outcome
 from swanlake.lake.lake import Catalog, Lake
 from swanlake.lake.types import ColumnSpec
-from swanlake.pipeline.maintain import Caller, Maintenance, MaintenanceSettings
+from swanlake.pipeline.maintain import LEAST_ORPHAN_AGE, Caller, Maintenance, MaintenanceSettings
 from swanlake.pipeline.runner import R, Unit, WithoutTransforms
 from swanlake.pipeline.triggers import Job, Subject
 
@@ -190,6 +194,20 @@ def test_a_table_that_others_change_all_the_time_is_skipped(lake: Lake) -> None:
     assert outcomes(lake) == [("compact", "main.t", "skipped")]
 
 
+def test_a_table_that_asks_for_it_is_left_alone_unless_it_is_named(
+    lake: Lake, duck: duckdb.DuckDBPyConnection
+) -> None:
+    catalog = lake.create_catalog("a")
+    fill(catalog, "t", "u")
+    lake.location(catalog.info).attach(duck)
+    duck.execute("CALL a.set_option('auto_compact', false, schema => 'main', table_name => 't')")
+    duck.execute("DETACH a")
+    with opened(lake) as maintenance:
+        assert [report.name for report in maintenance.compact("a")] == ["u"]
+        [report] = maintenance.compact("a", ("main", "t"))
+    assert report.done.files_merged == 3
+
+
 def test_a_stop_between_two_tables(lake: Lake) -> None:
     fill(lake.create_catalog("a"), "t", "u")
     blocked = BlockedRunner()
@@ -254,6 +272,32 @@ def test_clean_ups_delete_what_no_catalog_can_see(lake: Lake, tmp_path: Path) ->
             maintenance.orphans(age=now)
     assert (a.missing_files(), b.missing_files()) == ([], [])
     assert outcomes(lake)[-1] == ("cleanup", None, "done")
+
+
+def test_what_a_dead_write_left_is_collected_once_it_is_old(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = lake.create_catalog("a")
+    fill(catalog, "t")
+    with monkeypatch.context() as dying, duckdb.connect(":memory:") as connection:
+        # Who is killed does not clean up.
+        dying.setattr(datafile, "shutil", SimpleNamespace(rmtree=lambda *_, **__: None))
+        query = "SELECT if(i < 200_000, i, error('killed')) FROM range(200_001) r(i)"
+        with pytest.raises(duckdb.Error, match="killed"):
+            catalog.append(connection, query, "main", "t")
+    [folder] = Path(catalog.table("main", "t").directory).glob(".swanlake-*")
+    inside = list(folder.rglob("*"))
+    assert inside
+    with opened(lake) as maintenance:
+        assert maintenance.orphans() == []  # it might be a write that goes on
+        then = time.time() - (maintenance.settings.orphan_age + LEAST_ORPHAN_AGE).total_seconds()
+        for path in (folder, *inside):
+            os.utime(path, (then, then))
+        planned = maintenance.orphans(dry_run=True)
+        assert [garbage.path for garbage in planned] == [f"{folder}/"]
+        assert maintenance.orphans() == planned
+    assert not folder.exists()
+    assert catalog.missing_files() == []
 
 
 def test_two_servers_take_turns(lake: Lake, metabase: str | Path, tmp_path: Path) -> None:

@@ -14,9 +14,12 @@ import pytest
 
 from swanlake.config import Settings
 from swanlake.errors import PipelineFailed, PipelineUnavailable
+from swanlake.lake.layout import Column, Table
 from swanlake.pipeline.runner import Unit
 from swanlake.pipeline.spark_runner import SparkRunner
 from tests.flight import eventually
+from tests.integration.lake.compacting import new_lab
+from tests.integration.lake.world import Engines, World
 from tests.integration.pipeline.some_units import Endless, Odd, Refused, Square, Suicidal
 
 _ROOT = str(Path(__file__).parents[3])
@@ -28,7 +31,12 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkRunner]:
     """One Spark for the module; a test that kills it waits until it is back."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join([_ROOT, os.environ.get("PYTHONPATH", "")]))
-        runner = SparkRunner(Settings(home=tmp_path_factory.mktemp("spark") / "home"))
+        runner = SparkRunner(
+            Settings(
+                home=tmp_path_factory.mktemp("spark") / "home",
+                transforms="tests.integration.pipeline.some_transforms",
+            )
+        )
         yield runner
         runner.close()
 
@@ -64,6 +72,22 @@ def test_a_unit_that_fails_undoes_the_others_and_keeps_its_error(
     with pytest.raises(duckdb.ConversionException, match="swan"):
         runner.run(units, "fail")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_table_is_compacted(runner: SparkRunner, tmp_path: Path) -> None:
+    engines = Engines()
+    world = World(tmp_path / "catalogs", tmp_path, engines)
+    try:
+        insert = "INSERT INTO {t} SELECT range, 'v' || range FROM range"
+        lab = new_lab(world, "CREATE TABLE {t} (i INTEGER, s VARCHAR)", inlined=10)
+        lab(*(f"{insert}({first}, {first + 20})" for first in (0, 20, 40)))
+        lab("DELETE FROM {t} WHERE i BETWEEN 45 AND 50", f"{insert}(60, 63)")
+        with lab.unchanged():
+            report = lab.compact(runner=runner)
+        assert (report.files_merged, report.files_rewritten, report.rows_folded) == (2, 1, 3)
+    finally:
+        world.close()
+        engines.close()
 
 
 def test_an_error_that_cannot_travel_is_told(runner: SparkRunner) -> None:
@@ -102,8 +126,14 @@ def test_a_job_that_takes_too_long_is_stopped(
     runner: SparkRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "_timeout", 2.0)
-    with pytest.raises(PipelineFailed, match="did not end in 2 s"):
+    told = r"Spark failed to wait: it did not end in 2 s \(SWANLAKE_SPARK_JOB_TIMEOUT_SECONDS\)"
+    with pytest.raises(PipelineFailed, match=told):
         runner.run([Endless(tmp_path / "mark")], "wait")
+    table = Table(1, "main", "redirected", f"{tmp_path}/", (Column(1, "id", "int64"),))
+    plan = runner.transform_of("swanlake", table)
+    assert plan is not None
+    with pytest.raises(PipelineFailed, match=told):
+        runner.transform(plan, [Endless(tmp_path / "rows")], {plan.into[0]: table}, "wait")
     monkeypatch.undo()
     assert runner.run([Square(3, tmp_path)], "go on") == [9]
 
@@ -145,6 +175,31 @@ def test_nothing_is_left_of_a_runner_that_was_closed(tmp_path: Path) -> None:
     eventually(lambda: not any(one.is_running() for one in family), 60)
     with pytest.raises(PipelineUnavailable):
         runner.run([Refused()], "run after the end")
+
+
+_SLOW_JAVA = """#!/bin/sh
+if [ "$1" = -version ]; then echo 'openjdk version "17"' >&2; exit; fi
+touch "$(dirname "$0")/begun"
+exec cat > /dev/null
+"""
+
+
+def test_a_runner_can_be_closed_while_spark_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(_SLOW_JAVA)
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    before = set(psutil.Process().children())
+    runner = SparkRunner(Settings(home=tmp_path / "home"))
+    eventually((java.parent / "begun").exists, _START_SECONDS)
+    [driver] = set(psutil.Process().children()) - before
+    family = [driver, *driver.children(recursive=True)]
+    runner.close()
+    assert not driver.is_running()
+    eventually(lambda: not any(one.is_running() for one in family))
 
 
 def test_transforms_that_cannot_be_imported_are_told_to_whoever_waits(

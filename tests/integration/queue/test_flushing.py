@@ -55,6 +55,29 @@ def test_a_flush_says_what_it_did(cursor: Any, swans: str) -> None:
     assert flush(cursor, swans) == []
 
 
+def test_files_are_written_as_options_of_the_table_say(
+    metabase: str | Path, start_server: Start
+) -> None:
+    url = metabase if isinstance(metabase, str) else ""
+    with cursor_on(start_server(SWANLAKE_METABASE_URL=url)) as cursor:
+        for table in ("plain", "packed"):
+            cursor.execute(f"CREATE TABLE {table} (i INTEGER)")
+        for option, value in {"compression": "'zstd'", "row_group_size": "2048"}.items():
+            cursor.execute(
+                f"CALL swanlake.set_option('parquet_{option}', {value}, table_name => 'packed')"
+            )
+        for table, expected in {"plain": ("SNAPPY", 5000), "packed": ("ZSTD", 2048)}.items():
+            cursor.execute(f"INSERT INTO duckling_queue.{table} SELECT range FROM range(5000)")
+            flush(cursor, table)
+            [(path,)] = files_of(cursor, table)
+            found = rows(
+                cursor,
+                "SELECT compression, max(row_group_num_rows) "
+                f"FROM parquet_metadata('{path}') GROUP BY ALL",
+            )
+            assert found == [expected]
+
+
 @pytest.mark.parametrize(
     "request_",
     [

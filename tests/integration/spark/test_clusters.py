@@ -165,6 +165,7 @@ def driver(spark: dict[str, str]) -> Iterator[Child]:
                 errors=errors,
             )
         try:
+            driver.await_ready()
             driver.ask(PATIENCE_SECONDS, "start", options, WorkerSpec(), "")
             yield driver
         finally:

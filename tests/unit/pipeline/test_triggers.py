@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, time, timedelta
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from swanlake.errors import ConfigError
 from swanlake.lake.history import Outcome
+from swanlake.lake.layout import TableOptions
 from swanlake.lake.survey import CatalogSurvey, TableSurvey
 from swanlake.pipeline.triggers import (
     Due,
@@ -29,6 +31,7 @@ MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 COMPACT, ORPHANS = Subject(Job.COMPACT, "a", "main.t"), Subject(Job.ORPHANS)
 #: A table with all that makes work.
 WORN = TableSurvey(1, "main", "t", files=20, small_files=20, rows=100)
+PATIENT = TableOptions(deleted_ratio=0.5)
 
 
 def subjects(found: list[Due]) -> list[Subject]:
@@ -51,6 +54,15 @@ def subjects(found: list[Due]) -> list[Subject]:
             TableSurvey(1, "main", "t", files=1, rows=100, deleted_rows=25),
             "25 of 100 rows are deleted",
         ),
+        (
+            TableSurvey(1, "main", "t", rows=100, deleted_rows=25, options=PATIENT),
+            None,
+        ),
+        (
+            TableSurvey(1, "main", "t", rows=100, deleted_rows=50, options=PATIENT),
+            "50 of 100 rows are deleted",
+        ),
+        (replace(WORN, options=TableOptions(auto_compact=False)), None),
         (TableSurvey(1, "main", "t", inlined_rows=999), None),
         (TableSurvey(1, "main", "t", inlined_rows=1000), "1000 rows are in the metadata"),
     ],

@@ -1,0 +1,46 @@
+"""What ``CALL lake.set_option(…)`` set: how files are written, and when they are compacted.
+
+``parquet_row_group_size_bytes`` and ``per_thread_output`` are not among it: with both, rows lose
+the order that they keep in everything that is written here.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, select
+
+from swanlake.lake.layout import TableOptions
+from swanlake.lake.tables import CatalogTables
+
+
+class StoredOptions:
+    """All options of a catalog."""
+
+    def __init__(self, connection: Connection, tables: CatalogTables) -> None:
+        rows = connection.execute(select(tables.metadata))
+        self._values = {(row.key, row.scope, row.scope_id): str(row.value) for row in rows}
+
+    def of_catalog(self, key: str) -> str | None:
+        """One that is for the whole catalog, such as ``data_path``."""
+        return self._values.get((key, None, None))
+
+    def of_table(self, schema_id: int, table_id: int) -> TableOptions:
+        """A table's own options go before those of its schema, and these before the catalog's."""
+        scopes = (("table", table_id), ("schema", schema_id), (None, None))
+
+        def find(key: str) -> str | None:
+            found = (self._values.get((key, *scope)) for scope in scopes)
+            return next((value for value in found if value is not None), None)
+
+        level, rows = find("parquet_compression_level"), find("parquet_row_group_size")
+        size, deleted = find("target_file_size"), find("rewrite_delete_threshold")
+        return TableOptions(
+            compression=find("parquet_compression"),
+            compression_level=None if level is None else int(level),
+            version=find("parquet_version"),
+            row_group_size=None if rows is None else int(rows),
+            target_file_size=None if size is None else int(size),
+            deleted_ratio=None if deleted is None else float(deleted),
+            partition_folders=find("hive_file_pattern") != "false",
+            sort_inserts=find("sort_on_insert") != "false",
+            auto_compact=find("auto_compact") != "false",
+        )
