@@ -305,11 +305,7 @@ def _rows(query: str, table: Table, keys: Sequence[Partition]) -> str:
     values = ", ".join(_value(column, table) for column in table.columns)
     rows = f"SELECT {values} FROM ({query}\n) AS given({names})"
     if table.sort_keys and table.options.sort_inserts:
-        order = ", ".join(
-            f"{key.expression} {'DESC' if key.descending else 'ASC'} "
-            f"NULLS {'FIRST' if key.nulls_first else 'LAST'}"
-            for key in table.sort_keys
-        )
+        order = ", ".join(key.sql for key in table.sort_keys)
         rows = f"SELECT * FROM ({rows}) ORDER BY {order}"
     computed = [f"{key.expression} AS {identifier(key.column)}" for key in keys if key.expression]
     # Outside of the sort, whose expressions must not see these columns.

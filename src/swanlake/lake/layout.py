@@ -73,6 +73,12 @@ class SortKey:
     descending: bool = False
     nulls_first: bool = False
 
+    @property
+    def sql(self) -> str:
+        """As it stands behind ORDER BY."""
+        direction = "DESC" if self.descending else "ASC"
+        return f"{self.expression} {direction} NULLS {'FIRST' if self.nulls_first else 'LAST'}"
+
 
 @dataclass(frozen=True)
 class TableOptions:

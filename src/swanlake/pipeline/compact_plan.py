@@ -6,8 +6,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from swanlake.lake.layout import Column, TableOptions
+from swanlake.lake.layout import Column, Table, TableOptions, folded
 from swanlake.lake.live_files import InlinedTable, LiveFile, TableFiles
+
+#: How the rows that are compacted carry along what is not in their columns: when they died, and
+#: from which file and which place of it they are.
+DEAD, SOURCE, PLACE = "_swanlake_dead", "_swanlake_source", "_swanlake_place"
+#: Which of the deleted versions of a row it is, from 1 on.
+VERSION = "_swanlake_version"
+INTERNAL_NAMES = frozenset({DEAD, SOURCE, PLACE, VERSION})
 
 
 @dataclass(frozen=True)
@@ -76,6 +83,15 @@ class CompactionPlan:
         return bool(self.merges or self.rewrites or self.folds)
 
 
+def _obstacle_of_all(table: Table) -> str | None:
+    """Why nothing of a table can be compacted, if that is so."""
+    if table.encrypted:
+        return "encrypted files cannot be written"
+    if taken := {folded(column.name) for column in table.columns} & INTERNAL_NAMES:
+        return f"compaction needs the name of its column {taken.pop()}"
+    return None
+
+
 def plan_compaction(table: TableFiles, options: CompactOptions) -> CompactionPlan:
     """What to do with the files of a table.
 
@@ -83,10 +99,8 @@ def plan_compaction(table: TableFiles, options: CompactOptions) -> CompactionPla
     types, whatever the names: a file must give its rows to every snapshot that sees them, and a
     column that was dropped or had another type then is still there in those.
     """
-    if table.table.encrypted:
-        return CompactionPlan(
-            skipped=(Skipped(table.table.directory, "encrypted files cannot be written"),)
-        )
+    if (obstacle := _obstacle_of_all(table.table)) is not None:
+        return CompactionPlan(skipped=(Skipped(table.table.directory, obstacle),))
     options = options.of(table.table.options)
     usable, skipped = [], []
     for file in table.files:

@@ -24,10 +24,9 @@ from swanlake.lake.layout import Column, Table, folded
 from swanlake.lake.live_files import InlinedRow, LiveFile
 from swanlake.lake.partitioning import Partition
 from swanlake.lake.types import duckdb_type
+from swanlake.pipeline.compact_plan import DEAD, PLACE, SOURCE
 from swanlake.sql.quoting import identifier, literal
 
-#: Since which snapshot a row is no longer there, and where it came from: not written to files.
-DEAD, SOURCE, PLACE = "_swanlake_dead", "_swanlake_source", "_swanlake_place"
 #: Names that DuckDB gives to what it knows of a file; a column of the same name would hide it.
 _RESERVED = ("file_row_number", "file_index")
 #: Which of the files of a scan a row is in, from 0 on.

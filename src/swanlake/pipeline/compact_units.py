@@ -31,10 +31,8 @@ from swanlake.lake.live_files import InlinedRow, InlinedTable, LiveFile
 from swanlake.lake.operations import PlacedDeletes, PlacedFile
 from swanlake.lake.partitioning import Partition, partitions
 from swanlake.lake.types import duckdb_type
+from swanlake.pipeline.compact_plan import DEAD, PLACE, SOURCE, VERSION
 from swanlake.pipeline.compact_rows import (
-    DEAD,
-    PLACE,
-    SOURCE,
     added_columns,
     as_arrow,
     contiguous_from,
@@ -46,10 +44,10 @@ from swanlake.pipeline.compact_rows import (
 from swanlake.pipeline.sharing import check_directory
 from swanlake.sql.quoting import identifier, literal
 
-#: Which of the deleted versions of a row it is, from 1 on. One that was changed more often shares
-#: a file with its later versions: small files without end would be worse than a change feed that
-#: dates some of these deletes wrong, as it does after the stock extension's own flush.
-_VERSION, _MOST_VERSIONS = "_swanlake_version", 16
+#: A row that was deleted and changed more often shares a file with its later versions: small files
+#: without end would be worse than a change feed that dates some of these deletes wrong, as it does
+#: after the stock extension's own flush.
+_MOST_VERSIONS = 16
 #: How DuckDB says that a file cannot hold a value, such as an interval that goes back, or a time
 #: without end in seconds.
 _NOT_IN_PARQUET = ("Parquet files do not support", "Could not convert Timestamp(S)")
@@ -245,12 +243,12 @@ class _Writer:
             yield self._placed(present)
         past = (
             f"(SELECT *, least({_MOST_VERSIONS}, row_number() OVER "
-            f"(PARTITION BY {ROW_ID} ORDER BY {DEAD})) AS {_VERSION} "
+            f"(PARTITION BY {ROW_ID} ORDER BY {DEAD})) AS {VERSION} "
             f"FROM ({rows}) WHERE {DEAD} >= {oldest_snapshot} AND {DEAD} > {SNAPSHOT_ID})"
         )
         for version, deleted in self._count_deleted(past).items():
             written = self._write(
-                f"{past} WHERE {_VERSION} = {version} ORDER BY {DEAD}, {SOURCE}, {PLACE}"
+                f"{past} WHERE {VERSION} = {version} ORDER BY {DEAD}, {SOURCE}, {PLACE}"
             )
             assert written is not None
             yield self._past(written, deleted)
@@ -259,7 +257,7 @@ class _Writer:
         """How many rows were deleted in each snapshot, by version of the row."""
         counts: dict[int, dict[int, int]] = {}
         for version, dead, count in self.connection.execute(
-            f"SELECT {_VERSION}, {DEAD}, count(*) FROM {past} GROUP BY ALL ORDER BY ALL"
+            f"SELECT {VERSION}, {DEAD}, count(*) FROM {past} GROUP BY ALL ORDER BY ALL"
         ).fetchall():
             counts.setdefault(version, {})[dead] = count
         return counts
@@ -367,11 +365,7 @@ def _in_order(table: Table, write: Callable[[str], W]) -> W:
 
 
 def _order(table: Table) -> str:
-    keys = [
-        f"{key.expression} {'DESC' if key.descending else 'ASC'} "
-        f"NULLS {'FIRST' if key.nulls_first else 'LAST'}"
-        for key in table.sort_keys
-    ]
+    keys = [key.sql for key in table.sort_keys]
     return f" ORDER BY {', '.join((*keys, SOURCE, PLACE))}" if keys else ""
 
 

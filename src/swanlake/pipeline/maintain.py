@@ -50,6 +50,7 @@ WHOLE_LAKE = "*"
 _POLL_SECONDS = 0.1
 #: How far back one looks for earlier runs.
 _LOOKED_AT = 1000
+_KNOWN_JOBS = frozenset(job.value for job in Job)
 #: What one would not look for a defect here after.
 _EXPECTED = (SwanLakeError, duckdb.Error, OSError)
 _STOPPED = (QueryCancelled, QueryTimeout)
@@ -170,6 +171,8 @@ class Maintenance:
         """What the history knows of each catalog, for the decision what is due."""
         for catalog in (*self.catalogs(), WHOLE_LAKE):
             for entry in self.history(catalog, limit=_LOOKED_AT):
+                if entry.job not in _KNOWN_JOBS:
+                    continue  # noted by a server of a newer version
                 yield PastRun(
                     Subject(Job(entry.job), _catalog_of(entry), entry.table_name),
                     entry.finished_at or entry.started_at,
@@ -354,8 +357,10 @@ class Maintenance:
             self._close_abandoned(turn)
             yield turn
         finally:
-            self._claims.give(claim)
-            lock.release()
+            try:
+                self._claims.give(claim)
+            finally:
+                lock.release()
 
     def _taken(self, claim: str, lock: threading.Lock) -> bool:
         if not lock.acquire(blocking=False):

@@ -130,6 +130,14 @@ def test_a_table_with_encrypted_files_is_left_alone() -> None:
     assert [one.reason for one in found.skipped] == ["encrypted files cannot be written"]
 
 
+def test_a_table_whose_column_is_called_as_ours_is_left_alone() -> None:
+    (column, *others) = TABLE.columns
+    table = replace(TABLE, columns=(replace(column, name="_SwanLake_Dead"), *others))
+    found = plan_compaction(TableFiles(table, (file(), file())), OPTIONS)
+    assert not found
+    assert "_swanlake_dead" in found.skipped[0].reason
+
+
 def test_inlined_rows_are_folded_when_there_are_enough() -> None:
     inlined = tuple(InlinedTable(f"inlined_{n}", n, TABLE) for n in (3, 4))
     table = TableFiles(TABLE, inlined=inlined)
