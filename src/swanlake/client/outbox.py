@@ -18,6 +18,8 @@ from functools import partial
 from typing import Any, TypeVar
 from uuid import uuid4
 
+import pyarrow as pa
+
 from swanlake.client import requests
 from swanlake.client.backoff import backoff
 from swanlake.client.batching import Batch, Batcher, Failure, Piece, WriterReport, may_repeat
@@ -207,6 +209,7 @@ class Outbox:
     # ---- the thread ------------------------------------------------------------------------------
 
     def _work(self) -> None:
+        pa.array([])  # looks for pandas, which takes long, and cannot be done while a program ends
         while (task := self._next_task()) is not None:
             task()
         self._hang_up()

@@ -58,6 +58,17 @@ def connection_to(address: Address) -> Connection:
     return Connection(address, connect_timeout=CONNECT_TIMEOUT, cancel_grace=CANCEL_GRACE)
 
 
+def _at_once(callback: Callable[[], object]) -> None:
+    callback()
+
+
+def _in_loop(loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:
+    try:
+        loop.call_soon_threadsafe(callback)
+    except RuntimeError:  # the loop is closed: better here than never
+        callback()
+
+
 class _Writing(ABC):
     """What writers for threads and for tasks have in common: all but the waiting."""
 
@@ -68,6 +79,7 @@ class _Writing(ABC):
         options: WriterOptions | None = None,
         *,
         connect: Connect = connection_to,
+        call_back: Callable[[Callable[[], object]], None] = _at_once,
         **overrides: Any,
     ) -> None:
         options = replace(options or WriterOptions(), **overrides)
@@ -75,7 +87,8 @@ class _Writing(ABC):
             address = replace(address, catalog=options.catalog)
         self._address = address
         self._options = options
-        self._outbox = Outbox(partial(connect, address), table, options, self._call_back)
+        # It must not know the writer: one that nobody holds any more is to be noticed.
+        self._outbox = Outbox(partial(connect, address), table, options, call_back)
 
     @property
     def producer(self) -> str:
@@ -93,10 +106,6 @@ class _Writing(ABC):
     @abstractmethod
     async def _pause(self, future: Future[T], deadline: Deadline) -> T:
         """Waits for a future; raises WriterTimeout if it takes too long."""
-
-    @abstractmethod
-    def _call_back(self, callback: Callable[[], object]) -> None:
-        """Calls what the user is to be told by, where the user wants it."""
 
     async def _write(self, rows: Any, timeout: Timeout) -> None:
         self._outbox.raise_failures()
@@ -239,9 +248,6 @@ class Writer(_Writing):
                 return future.result()  # it came at the last moment, or is a timeout itself
             raise self._too_late(deadline) from None
 
-    def _call_back(self, callback: Callable[[], object]) -> None:
-        callback()
-
     def __enter__(self) -> Writer:
         return self
 
@@ -269,8 +275,10 @@ class AsyncWriter(_Writing):
         connect: Connect = connection_to,
         **overrides: Any,
     ) -> None:
-        self._loop = asyncio.get_running_loop()
-        super().__init__(address, table, options, connect=connect, **overrides)
+        call_back = partial(_in_loop, asyncio.get_running_loop())
+        super().__init__(
+            address, table, options, connect=connect, call_back=call_back, **overrides
+        )
 
     async def write(self, row: Any, *, timeout: Timeout = UNSET) -> None:
         """Takes a row; waits while too many are pending. If it raises, the row is not taken."""
@@ -297,12 +305,6 @@ class AsyncWriter(_Writing):
             return waiting.result()
         finally:
             waiting.cancel()  # if the task is cancelled, nobody waits any more
-
-    def _call_back(self, callback: Callable[[], object]) -> None:
-        try:
-            self._loop.call_soon_threadsafe(callback)
-        except RuntimeError:  # the loop is closed: better here than never
-            callback()
 
     async def __aenter__(self) -> AsyncWriter:
         return self

@@ -210,9 +210,7 @@ def test_all_that_is_left_is_given_up_at_the_end() -> None:
     ],
     ids=lambda value: value.identifier if isinstance(value, SwanLakeError) else "",
 )
-def test_what_is_sent_again(
-    error: SwanLakeError, named: bool, unnamed: bool, doubt: bool
-) -> None:
+def test_what_is_sent_again(error: SwanLakeError, named: bool, unnamed: bool, doubt: bool) -> None:
     assert may_repeat(error, named=True) is named
     assert may_repeat(error, named=False) is unnamed
     assert leaves_doubt(error) is doubt

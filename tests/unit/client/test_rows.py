@@ -28,7 +28,9 @@ def sent(target: TargetTable, *rows: Any, columns: Any = None) -> list[dict[str,
     """The rows as they would be sent, together."""
     pieces = [target.take(row, columns) for row in rows]
     assert len({piece.shape for piece in pieces}) == 1
-    found: list[dict[str, Any]] = pieces[0].shape.encode([one.content for one in pieces]).to_pylist()
+    found: list[dict[str, Any]] = (
+        pieces[0].shape.encode([one.content for one in pieces]).to_pylist()
+    )
     return found
 
 
@@ -41,7 +43,7 @@ class Swan:
     name: str | None = None
 
 
-SwanTuple = namedtuple("SwanTuple", "name id")  # noqa: PYI024 - an untyped one, as users have them
+SwanTuple = namedtuple("SwanTuple", "name id")
 
 
 @pytest.mark.parametrize(
