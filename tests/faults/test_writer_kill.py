@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import swanlake
-from swanlake.client import Writer
+from swanlake.client import Writer, WriterReport
 from swanlake.client.address import Address
 from swanlake.errors import ConnectionLost
 from tests.flight import eventually
@@ -93,18 +93,18 @@ def deaths_under_load(mortal: Mortal, deaths: int) -> None:
             writer.write((written, "a row"))
             written += 1
 
+    def now_at(count: Callable[[WriterReport], int], more: int) -> None:
+        goal = count(writer.report()) + more
+        eventually(lambda: count(writer.report()) >= goal, seconds=60)
+
     thread = threading.Thread(target=write)
     thread.start()
     try:
         for _ in range(deaths):
-            before = writer.report().rows_acknowledged
-            eventually(
-                lambda before=before: writer.report().rows_acknowledged > before + 100, seconds=60
-            )
+            now_at(lambda report: report.rows_acknowledged, more=100)
             stop.wait(chance.uniform(0, 0.02))  # dies at any step of a batch
-            retries = writer.report().retries
             mortal.kill()
-            eventually(lambda retries=retries: writer.report().retries > retries, seconds=60)
+            now_at(lambda report: report.retries, more=1)
             mortal.rise()
     finally:
         stop.set()

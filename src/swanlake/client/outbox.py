@@ -300,7 +300,7 @@ class Outbox:
             if not self._batcher.holds(batch):
                 return
             failure = self._batcher.fail(batch, error, time.monotonic())
-            if failure is not None:
+            if not may_repeat(error, named=True):
                 self.table = None  # it may not be what we think
             done = self._now_done()
         if failure is None:
@@ -380,9 +380,14 @@ class Outbox:
 
     def _now_done(self) -> list[Future[None]]:
         """Those whose condition holds now; to be resolved when the lock is free."""
-        held = [(condition(), condition, future) for condition, future in self._waiting]
-        self._waiting = [(condition, future) for holds, condition, future in held if not holds]
-        return [future for holds, _, future in held if holds]
+        done, waiting = [], []
+        for condition, future in self._waiting:
+            if future.cancelled() or condition():
+                done.append(future)
+            else:
+                waiting.append((condition, future))
+        self._waiting = waiting
+        return done
 
 
 def _resolve(futures: Iterable[Future[Any]]) -> None:

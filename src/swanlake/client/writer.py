@@ -276,9 +276,7 @@ class AsyncWriter(_Writing):
         **overrides: Any,
     ) -> None:
         call_back = partial(_in_loop, asyncio.get_running_loop())
-        super().__init__(
-            address, table, options, connect=connect, call_back=call_back, **overrides
-        )
+        super().__init__(address, table, options, connect=connect, call_back=call_back, **overrides)
 
     async def write(self, row: Any, *, timeout: Timeout = UNSET) -> None:
         """Takes a row; waits while too many are pending. If it raises, the row is not taken."""

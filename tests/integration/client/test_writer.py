@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import signal
 import subprocess
 import sys
 import threading
@@ -401,6 +402,27 @@ def test_an_end_without_a_server_is_bounded_and_tells(maker: Any, start_server: 
     w.close()  # can be called again
     with pytest.raises(WriterClosed):
         w.write({"id": 1})
+
+
+def test_an_end_with_a_server_that_hangs_is_bounded_and_tells(
+    maker: Any, start_server: Start
+) -> None:
+    server = start_server()
+    with swanlake.connect(server.url) as client:
+        client.execute("CREATE TABLE t (id BIGINT)")
+    w = maker.writer(server.url, "t", max_rows=1)
+    w.write({"id": 0})
+    w.flush()
+    server.process.send_signal(signal.SIGSTOP)
+    try:
+        w.write_many([{"id": 1}, {"id": 2}])
+        began = time.monotonic()
+        with pytest.raises(RowsNotWritten) as lost:
+            w.close(timeout=0.2)
+        assert time.monotonic() - began < 10
+        assert [one.in_doubt for one in lost.value.failures] == [True, False]
+    finally:
+        server.process.send_signal(signal.SIGCONT)
 
 
 def test_a_batch_is_given_up_when_its_time_is_over(maker: Any, start_server: Start) -> None:

@@ -136,7 +136,7 @@ def test_a_row_of_defaults_alone() -> None:
 
 
 def test_what_a_server_says_of_a_table() -> None:
-    described = [
+    described: list[dict[str, Any]] = [
         {"column_name": "a", "null": "NO", "default": None},
         {"column_name": "b", "null": "YES", "default": "now()"},
         {"column_name": "c", "null": "YES", "default": "NULL"},
