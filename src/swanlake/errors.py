@@ -28,6 +28,11 @@
     │   ├── PoolClosed
     │   ├── PoolTimeout (TimeoutError)  no connection became free in time
     │   └── TooManyRequests           more wait for a connection than may
+    ├── WriterError                   a client's writer
+    │   ├── WriterClosed
+    │   ├── WriterTimeout (TimeoutError)  no room, or no acknowledgement, in time
+    │   ├── RowRefused (ValueError)   a row does not fit the table; it was not taken
+    │   └── RowsNotWritten            batches were given up; carries them
     ├── ClientClosed                  the connection was closed by its owner
     ├── ForkedProcess                 a child process uses what its parent had connected
     └── ServerUnavailable             draining or overloaded: try again, here or elsewhere
@@ -45,7 +50,7 @@ wire, so that a client in any language can match it. ``docs/errors.md`` lists th
 from __future__ import annotations
 
 from enum import Enum
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class Code(Enum):
@@ -259,6 +264,42 @@ class TooManyRequests(PoolError):
     identifier = "TOO_MANY_REQUESTS"
     code = Code.UNAVAILABLE
     retryable = True
+
+
+class WriterError(SwanLakeError):
+    """A writer cannot take rows, or could not bring them to the server."""
+
+    identifier = "WRITER_ERROR"
+    #: How many rows of the call were taken before it was raised.
+    rows_taken: int = 0
+
+
+class WriterClosed(WriterError):
+    """The writer is closed and takes no more rows."""
+
+    identifier = "WRITER_CLOSED"
+
+
+class WriterTimeout(WriterError, TimeoutError):
+    """The server did not take rows in the time that the caller gave; the writer goes on."""
+
+    identifier = "WRITER_TIMEOUT"
+    code = Code.DEADLINE_EXCEEDED
+    retryable = True
+
+
+class RowRefused(WriterError, ValueError):
+    """A row does not fit the table. It was not taken."""
+
+    identifier = "ROW_REFUSED"
+    code = Code.INVALID_ARGUMENT
+
+
+class RowsNotWritten(WriterError):
+    """Batches were given up, as the client's ``Failure`` says of each."""
+
+    identifier = "ROWS_NOT_WRITTEN"
+    failures: tuple[Any, ...] = ()
 
 
 class MaintenanceRunning(ServerUnavailable):

@@ -25,7 +25,7 @@ LAYERS = [
     {"config", "durations", "errors", "_version"},
 ]
 RANK = {package: rank for rank, layer in enumerate(LAYERS) for package in layer}
-CLIENT_MAY_IMPORT = {"client", "protocol", "errors", "_version"}
+CLIENT_MAY_IMPORT = {"client", "sql", "protocol", "errors", "_version"}
 
 
 def imports(file: Path) -> set[str]:

@@ -14,11 +14,18 @@ from swanlake.client.address import Address
 from swanlake.client.connection import Connection, Request
 from swanlake.client.deadline import Deadline
 from swanlake.client.driver import Call, Prepared
-from swanlake.client.options import CANCEL_GRACE, CONNECT_TIMEOUT, UNSET, QueryOptions
+from swanlake.client.options import (
+    CANCEL_GRACE,
+    CONNECT_TIMEOUT,
+    UNSET,
+    QueryOptions,
+    WriterOptions,
+)
 from swanlake.client.parameters import Parameters
 from swanlake.client.result import QueryResult, UpdateResult
 from swanlake.client.statements import Statements, Timeout, limit
 from swanlake.client.stream import ResultStream
+from swanlake.client.writer import Writer
 from swanlake.errors import SwanLakeError
 
 T = TypeVar("T")
@@ -74,6 +81,17 @@ class SessionStatements(Statements):
             self._roll_back_quietly()
             raise
         self.commit()
+
+    def writer(self, table: str, options: WriterOptions | None = None, **overrides: Any) -> Writer:
+        """Brings rows to a table in batches; a context manager.
+
+        The keywords are those of ``WriterOptions``. It has a connection and a session of its own:
+        what it writes is no part of a transaction here, and outlives this connection.
+        """
+        connection = self._connection
+        return Writer(
+            connection.driver.address, table, options, connect=connection.like, **overrides
+        )
 
     @property
     def in_transaction(self) -> bool:

@@ -141,6 +141,12 @@ class Connection:
         request = Request(lambda connection, call: connection.driver.open(call.deadline))
         return self.begin(request, Call(Deadline(self._connect_timeout)))
 
+    def like(self, address: Address) -> Connection:
+        """Another connection, with the same limits; to be opened."""
+        return Connection(
+            address, connect_timeout=self._connect_timeout, cancel_grace=self.cancel_grace
+        )
+
     def begin(self, request: Request[T], call: Call) -> Statement[T]:
         """Begins to ask; the answer is for whoever waits for the statement."""
         check_fork()  # there is no thread that would make the call

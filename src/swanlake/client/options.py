@@ -1,13 +1,17 @@
-"""What a caller can ask for: of one statement, and of a pool."""
+"""What a caller can ask for: of one statement, of a pool, and of a writer."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from enum import Enum
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from swanlake.errors import ConfigError
+
+if TYPE_CHECKING:
+    from swanlake.client.batching import Acknowledged, Failure
 
 
 class Unset(Enum):
@@ -84,10 +88,7 @@ class PoolConfig:
             )
         if self.max_waiting < 0:
             raise ConfigError(f"max_waiting is {self.max_waiting}; 0 stands for no limit.")
-        for name in _DURATIONS:
-            value = getattr(self, name)
-            if value is not None and not value >= 0:
-                raise ConfigError(f"{name} is {value}; it is a number of seconds.")
+        _check_durations(self, _DURATIONS)
 
     @classmethod
     def from_env(cls, prefix: str = "SWANLAKE_POOL_") -> PoolConfig:
@@ -125,3 +126,70 @@ def _read(name: str, type_: str, text: str) -> Any:
         return _BOOLEANS[text.lower()] if type_ == "bool" else text
     except (ValueError, KeyError):
         raise ConfigError(f"{name} is {text!r}, which is not a {type_}.") from None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WriterOptions:
+    """How a writer behaves; times are in seconds, sizes in bytes of Arrow, about.
+
+    >>> WriterOptions(max_rows=500, max_delay=1.0).queue
+    True
+    """
+
+    #: The table's schema and catalog; None is the one in which a new session is.
+    schema: str | None = None
+    catalog: str | None = None
+    #: What the values of a tuple are; None is all columns of the table in their order.
+    columns: Sequence[str] | None = None
+    #: False: straight to the lake, a commit for every batch. Batches have no names there, so one
+    #: that the server may have taken is not sent again.
+    queue: bool = True
+    #: A batch is sent when it has so many rows, or bytes, or when its first row is so old.
+    max_rows: int = 10_000
+    max_bytes: int = 8 * 1024 * 1024
+    max_delay: float = 0.1
+    #: While so much is not acknowledged, whoever writes waits.
+    max_pending_rows: int = 100_000
+    max_pending_bytes: int = 64 * 1024 * 1024
+    #: How long a write waits for room; None is as long as it takes.
+    write_timeout: float | None = None
+    #: How long one attempt to send a batch may take.
+    request_timeout: float = 30.0
+    #: How long a batch is tried before it is given up; None is for ever.
+    retry_timeout: float | None = 300.0
+    #: How long the end of a ``with`` block, or of the program, waits for acknowledgements.
+    close_timeout: float | None = 60.0
+    #: The producer's name, its own for as long as the table lives; None is a new one.
+    producer: str | None = None
+    #: The number of the first batch; more than 0 goes on where the same producer ended.
+    first_sequence: int = 0
+    #: Called for each batch; from the sender's thread, or in the event loop of an AsyncWriter.
+    on_acknowledged: Callable[[Acknowledged], None] | None = None
+    #: Called for each batch that is given up; without it, the next call raises RowsNotWritten.
+    on_error: Callable[[Failure], None] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("max_rows", "max_bytes", "max_pending_rows", "max_pending_bytes"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}; it is at least 1.")
+        if self.first_sequence < 0:
+            raise ConfigError(f"first_sequence is {self.first_sequence}; numbers begin with 0.")
+        if self.first_sequence and self.producer is None:
+            raise ConfigError("first_sequence goes on with a producer's numbers: name it.")
+        _check_durations(self, _WRITER_DURATIONS)
+
+
+_WRITER_DURATIONS = (
+    "max_delay",
+    "write_timeout",
+    "request_timeout",
+    "retry_timeout",
+    "close_timeout",
+)
+
+
+def _check_durations(options: PoolConfig | WriterOptions, names: Sequence[str]) -> None:
+    for name in names:
+        value = getattr(options, name)
+        if value is not None and not value >= 0:
+            raise ConfigError(f"{name} is {value}; it is a number of seconds.")

@@ -14,6 +14,7 @@ from swanlake.client.parameters import Parameters, bound_rows
 from swanlake.client.result import QueryResult, UpdateResult
 from swanlake.errors import InvalidRequest
 from swanlake.protocol import Headers, messages
+from swanlake.sql.quoting import qualified
 
 Mode: TypeAlias = Literal["append", "create", "replace", "create_append"]
 _Ingest = messages.CommandStatementIngest
@@ -241,6 +242,19 @@ def tables(
             include_schema=include_schema,
         )
     )
+
+
+def columns(table: str, schema: str | None) -> Request[tuple[Any, list[dict[str, Any]]]]:
+    """The columns of a table: as an Arrow schema, and as DESCRIBE tells of them."""
+    name = qualified(schema, table)
+    describe = query(f"DESCRIBE {name}")
+
+    def ask(connection: Connection, call: Call) -> tuple[Any, list[dict[str, Any]]]:
+        prepared = connection.driver.prepare(f"FROM {name}", call, connection.transaction)
+        connection.driver.close_prepared(prepared, call)
+        return prepared.columns, describe.ask(connection, call).to_pylist()
+
+    return Request(ask, repeatable=True)
 
 
 def _metadata(command: Any) -> Request[QueryResult]:

@@ -1,0 +1,105 @@
+"""Python values in the types of a table's columns, without losing anything on the way."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping
+from datetime import date, datetime, time
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+
+#: What pyarrow raises for a value that it cannot put into a type.
+UNFIT = (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError)
+
+_types = pa.types
+_FROM_TEXT: list[tuple[Callable[[Any], bool], Callable[[str], Any]]] = [
+    (_types.is_timestamp, datetime.fromisoformat),
+    (_types.is_date, date.fromisoformat),
+    (_types.is_time, time.fromisoformat),
+    (_types.is_decimal, Decimal),
+]
+
+
+def quick_size(type_: Any) -> Callable[[Any], int]:
+    """A quick look at values of a type: the bytes of one that certainly fits, else -1.
+
+    Rows are looked at one by one, and to ask pyarrow about one value takes ten times as long.
+    """
+    if _types.is_string(type_):
+        return lambda value: len(value) if type(value) is str and value.isascii() else -1
+    if _types.is_binary(type_):
+        return lambda value: len(value) if type(value) is bytes else -1
+    if _types.is_integer(type_):
+        width = type_.bit_width // 8
+        low = -(1 << (type_.bit_width - 1)) if _types.is_signed_integer(type_) else 0
+        high = low + (1 << type_.bit_width)
+        return lambda value: width if type(value) is int and low <= value < high else -1
+    plain = {pa.float64(): float, pa.bool_(): bool, pa.date32(): date, pa.timestamp("us"): datetime}
+    if type_ in plain:
+        kind, width = plain[type_], max(1, type_.bit_width // 8)
+        return lambda value: width if type(value) is kind else -1
+    return lambda value: -1
+
+
+def fitted(value: Any, type_: Any) -> tuple[Any, int]:
+    """A value as pyarrow takes it for a type, and its bytes; raises one of UNFIT."""
+    value = adapted(value, type_)
+    array = pa.array([value], type_)
+    kept = array[0]
+    if _types.is_integer(type_) and kept.as_py() != value:
+        raise ValueError("it is not a whole number")  # pyarrow would cut its fraction off
+    if _types.is_nested(type_):
+        value = kept.as_py()  # a copy: the caller may go on to change its own
+    return value, array.nbytes
+
+
+def adapted(value: Any, type_: Any) -> Any:
+    """A value in the Python type that pyarrow wants for a type of Arrow, where it is obvious."""
+    if value is None:
+        return None
+    if _types.is_nested(type_):
+        return _adapted_nested(value, type_)
+    if _types.is_string(type_):
+        return _as_text(value)
+    if _types.is_decimal(type_) and isinstance(value, float):
+        return round(Decimal(repr(float(value))), type_.scale)  # as DuckDB does
+    if isinstance(value, str):
+        for is_one, read in _FROM_TEXT:
+            if is_one(type_):
+                return read(value)
+    return value
+
+
+def _adapted_nested(value: Any, type_: Any) -> Any:
+    if _types.is_map(type_):
+        pairs = value.items() if isinstance(value, Mapping) else value
+        key_type, item_type = type_.key_type, type_.item_type
+        return [(adapted(key, key_type), adapted(item, item_type)) for key, item in pairs]
+    if _types.is_struct(type_):
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            value = {one.name: getattr(value, one.name) for one in dataclasses.fields(value)}
+        fields = {field.name: field.type for field in type_.fields}
+        unknown = [name for name in value if name not in fields]
+        if unknown:  # pyarrow would leave them out without a word
+            raise ValueError(f"it has no field {unknown[0]!r}, only {', '.join(fields)}")
+        return {name: adapted(one, fields[name]) for name, one in value.items()}
+    if _types.is_dictionary(type_):
+        return adapted(value, type_.value_type)
+    if isinstance(value, str | bytes):
+        raise TypeError("it is not a list")
+    return [adapted(one, type_.value_type) for one in value]
+
+
+def _as_text(value: Any) -> Any:
+    """The text of a value that has one; also for what a server shows as text, such as UUID."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float | Decimal | UUID | date | time):
+        return str(value)
+    if isinstance(value, dict | list):
+        return json.dumps(value, default=_as_text)
+    return value
