@@ -70,10 +70,10 @@ class SessionStatements(Statements):
         self.begin_transaction()
         try:
             yield
+            self.commit()
         except BaseException:
             self._roll_back_quietly()
             raise
-        self.commit()
 
     @property
     def in_transaction(self) -> bool:
