@@ -35,7 +35,7 @@ def table_of(rows: Sequence[Row]) -> Any | None:
     """
     if isinstance(rows[0], Mapping):
         names = list(rows[0])
-        values = [[_value(row, name) for name in names] for row in rows]
+        values: list[Sequence[Any]] = [[_value(row, name) for name in names] for row in rows]
     else:
         values = [_values(row) for row in rows]
         names = [str(number) for number in range(1, len(values[0]) + 1)]
@@ -50,7 +50,9 @@ def table_of(rows: Sequence[Row]) -> Any | None:
     )
 
 
-def _values(row: Row) -> list[Any]:
+def _values(row: Row) -> Sequence[Any]:
+    if isinstance(row, list | tuple):
+        return row
     if isinstance(row, str | bytes):
         raise InvalidRequest(
             "Parameters are a sequence, a dict or rows of Arrow; put a single value in a list."

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
+from urllib.parse import quote
 
 from sqlalchemy import exc
 from sqlalchemy.engine import URL, Connection, Engine, default, reflection
@@ -98,7 +99,7 @@ class SwanLakeDialect(default.DefaultDialect):
             options["token"] = url.password
         host = url.host or "127.0.0.1"
         host = f"[{host}]" if ":" in host else host
-        path = URL.create("x", host="x", database=url.database).render_as_string()[len("x://x") :]
+        path = f"/{quote(url.database, safe='')}" if url.database else ""
         return [f"{scheme}://{host}:{url.port or DEFAULT_PORT}{path}"], options
 
     @classmethod
