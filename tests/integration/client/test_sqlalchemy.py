@@ -388,7 +388,7 @@ def frame() -> pd.DataFrame:
             "i": np.arange(size),
             "x": np.linspace(0, 1, size),
             "s": [f"text {n}" for n in range(size)],
-            "t": pd.date_range("2020-01-01", periods=size, freq="s", unit="us"),
+            "t": pd.date_range("2020-01-01", periods=size, freq="s"),
             "b": np.arange(size) % 2 == 0,
         }
     )

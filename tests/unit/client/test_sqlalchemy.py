@@ -142,6 +142,16 @@ def test_every_reserved_word_is_quoted() -> None:
     assert words <= DIALECT.identifier_preparer.reserved_words
 
 
+def test_parameters_are_numbered() -> None:
+    """DuckDB counts the ? of this statement in another order."""
+    table = sa.table("t", sa.column("a"), sa.column("b"))
+    other = sa.select(sa.literal("x").label("b")).subquery("other")
+    change = sa.update(table).values(a=1).where(table.c.b == other.c.b)
+    assert text_of(change) == (
+        "UPDATE t SET a=$1 FROM (SELECT $2 AS b) AS other WHERE t.b = other.b"
+    )
+
+
 def test_expressions_are_duckdbs() -> None:
     x, j = sa.column("x", sa.Integer), sa.column("j", sa.JSON)
     as_text = {"compile_kwargs": {"literal_binds": True}}

@@ -61,7 +61,6 @@ class SwanLakeDialect(default.DefaultDialect):
     execution_ctx_cls = ExecutionContext
     colspecs = COLSPECS
 
-    default_paramstyle = dbapi.paramstyle
     supports_native_boolean = True
     supports_native_decimal = True
     supports_native_uuid = True
@@ -78,6 +77,10 @@ class SwanLakeDialect(default.DefaultDialect):
     postfetch_lastrowid = False
     insert_returning = update_returning = delete_returning = False
     use_insertmanyvalues = False
+
+    def __init__(self, **options: Any) -> None:
+        # DuckDB counts the ? of UPDATE … FROM and DELETE … USING in another order than they stand.
+        super().__init__(**{"paramstyle": "numeric_dollar", **options})
 
     # ---- the connection --------------------------------------------------------------------------
 
