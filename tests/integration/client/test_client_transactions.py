@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import swanlake
-from swanlake.errors import SwanLakeError
+from swanlake.errors import OperationalError
 from tests.server_process import ServerProcess
 
 
@@ -43,7 +43,7 @@ def test_after_a_commit_that_failed_comes_a_rollback_and_all_is_well(
     client.begin_transaction()
     client.update("UPDATE both_changed SET i = 2")
     other.update("UPDATE both_changed SET i = 3")
-    with pytest.raises(SwanLakeError):
+    with pytest.raises(OperationalError):
         client.commit()
     client.rollback()
     assert not client.in_transaction
@@ -60,7 +60,7 @@ def test_a_transaction_block_whose_commit_failed_leaves_nothing_open(
             client.update("UPDATE block_changed SET i = 2")
             other.update("UPDATE block_changed SET i = 3")
 
-    with pytest.raises(SwanLakeError):
+    with pytest.raises(OperationalError):
         both_change_it()
     assert not client.in_transaction
     assert client.query("FROM block_changed").rows() == [(3,)]

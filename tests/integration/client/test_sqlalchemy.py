@@ -185,7 +185,7 @@ def test_transactions_commit_roll_back_and_have_no_savepoints(engine: sa.Engine)
         connection.exec_driver_sql("INSERT INTO sa_transactions VALUES (3)")
         assert connection.get_isolation_level() == "AUTOCOMMIT"
     with engine.connect() as connection:
-        assert connection.get_isolation_level() == "SNAPSHOT"
+        assert str(connection.get_isolation_level()) == "SNAPSHOT"
         rows = connection.exec_driver_sql("FROM sa_transactions ORDER BY 1").all()
     assert rows == [(2,), (3,)]
 
