@@ -111,6 +111,18 @@ def test_parameters_by_position_and_by_name(cursor: dbapi.Cursor) -> None:
         cursor.execute("SELECT ? + ?", [1])
 
 
+def test_question_marks_are_counted_as_they_stand(cursor: dbapi.Cursor) -> None:
+    """DuckDB counts those of the FROM and the USING in another order."""
+    cursor.execute("CREATE TEMP TABLE counting AS SELECT i, 0 AS n FROM range(10) r(i)")
+    cursor.execute(
+        "UPDATE counting SET n = ? FROM (SELECT ? AS i) o WHERE o.i = counting.i", [7, 3]
+    )
+    assert cursor.execute("FROM counting WHERE n <> 0").fetchall() == [(3, 7)]
+    using = "DELETE FROM counting USING (SELECT ? AS i) o WHERE o.i = counting.i AND n = ?"
+    assert cursor.execute(using, [3, 7]).rowcount == 1
+    assert cursor.executemany(using, [[1, 0], [2, 0], [0, 1]]).rowcount == 2
+
+
 def test_values_come_back_as_they_were_bound(cursor: dbapi.Cursor) -> None:
     name = uuid.uuid4()
     values: dict[str, Any] = {
