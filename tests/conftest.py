@@ -16,11 +16,15 @@ import psycopg
 import pytest
 from hypothesis import HealthCheck, settings
 from psycopg.conninfo import make_conninfo
+from sqlalchemy.dialects import registry
 
 from swanlake.engine.extensions import load_extensions
 from swanlake.lake.lake import Lake
 from tests.flight import FlightSql
 from tests.server_process import ServerProcess
+
+# The package announces it to SQLAlchemy, but only where it was installed since.
+registry.register("swanlake", "swanlake.client.sqlalchemy_dialect", "SwanLakeDialect")
 
 # How long an example takes says something about the machine, not about the code.
 settings.register_profile("swanlake", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -1,7 +1,7 @@
 """SwanLake: a lakehouse server, and the client that speaks to it."""
 
 from swanlake._version import __version__
-from swanlake.client import FlightSQLClient, QueryOptions, connect
+from swanlake.client import FlightSQLClient, QueryOptions, connect, dbapi
 from swanlake.errors import SwanLakeError
 from swanlake.pipeline.transforms import transform
 
@@ -11,5 +11,6 @@ __all__ = [
     "SwanLakeError",
     "__version__",
     "connect",
+    "dbapi",
     "transform",
 ]

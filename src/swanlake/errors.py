@@ -14,6 +14,12 @@
     │   ├── SessionLimitReached       no session is free
     │   └── SessionLost               the session, or the state it held, is gone
     ├── QueryError                    the engine refused or failed the statement
+    │   ├── InvalidStatement          mend the text, or a name in it
+    │   ├── InvalidValue              a value does not fit
+    │   ├── ConstraintViolated
+    │   ├── StatementUnsupported      the engine cannot do it
+    │   ├── ResourceFailed            a file, an address, memory, a disk
+    │   ├── EngineFailed              in a way it should not
     │   ├── QueryCancelled
     │   └── QueryTimeout (TimeoutError)
     ├── LakeError                     a catalog cannot do what was asked
@@ -42,6 +48,18 @@
         ├── PipelineUnavailable       Spark is not there now
         └── QueueUnavailable          the queue cannot keep or flush rows now: its disk, its limits
             └── QueueStateUnknown     its disk does not answer: kept, or not
+
+Each of them is one of PEP 249's as well: SwanLakeError is what PEP 249 calls ``Error``, and below
+it stand
+
+    InterfaceError                    of the client's own: closed, misconfigured, forked
+    DatabaseError                     of the server
+    ├── DataError                     a value does not fit
+    ├── OperationalError              no fault of the program: networks, limits, conflicts
+    ├── IntegrityError                a constraint
+    ├── InternalError                 the server's own fault, or a transaction out of step
+    ├── ProgrammingError              the statement, or a name in it
+    └── NotSupportedError
 
 An error is known by its ``identifier``: a stable word in capitals that begins every message on the
 wire, so that a client in any language can match it. ``docs/errors.md`` lists them all.
@@ -98,7 +116,39 @@ class SwanLakeError(Exception):
         return f"{self.identifier}: {self.message}"
 
 
-class ConfigError(SwanLakeError, ValueError):
+class InterfaceError(SwanLakeError):
+    """The client was used wrongly, or is of no use any more; the server had no part in it."""
+
+
+class DatabaseError(SwanLakeError):
+    """The server could not do what it was asked, or could not be asked."""
+
+
+class DataError(DatabaseError):
+    """A value does not fit where it was to go."""
+
+
+class OperationalError(DatabaseError):
+    """Something went wrong that the program can do nothing about."""
+
+
+class IntegrityError(DatabaseError):
+    """A constraint of the table forbids the change."""
+
+
+class InternalError(DatabaseError):
+    """The server failed in a way it should not, or the transaction is out of step."""
+
+
+class ProgrammingError(DatabaseError):
+    """The statement is wrong, or what it names is not there."""
+
+
+class NotSupportedError(DatabaseError):
+    """The server understands what is wanted and does not offer it."""
+
+
+class ConfigError(InterfaceError, ValueError):
     """A setting is unknown or its value cannot be read."""
 
     identifier = "CONFIG_INVALID"
@@ -119,7 +169,7 @@ class AddressInUse(StartupError):
     exit_code = 3
 
 
-class CatalogUnreachable(StartupError):
+class CatalogUnreachable(StartupError, OperationalError):
     """The lake's metadata or data cannot be reached."""
 
     identifier = "CATALOG_UNREACHABLE"
@@ -127,42 +177,42 @@ class CatalogUnreachable(StartupError):
     code = Code.UNAVAILABLE
 
 
-class InvalidRequest(SwanLakeError):
+class InvalidRequest(ProgrammingError):
     """The request is malformed or contradicts itself."""
 
     identifier = "INVALID_REQUEST"
     code = Code.INVALID_ARGUMENT
 
 
-class Unsupported(SwanLakeError):
+class Unsupported(NotSupportedError):
     """The request is valid Flight SQL that SwanLake does not offer."""
 
     identifier = "NOT_SUPPORTED"
     code = Code.UNIMPLEMENTED
 
 
-class NotAuthenticated(SwanLakeError):
+class NotAuthenticated(OperationalError):
     """The caller gave no credentials, or wrong ones."""
 
     identifier = "UNAUTHENTICATED"
     code = Code.UNAUTHENTICATED
 
 
-class NotFound(SwanLakeError):
+class NotFound(ProgrammingError):
     """The caller has no such prepared statement, result or transaction."""
 
     identifier = "NOT_FOUND"
     code = Code.NOT_FOUND
 
 
-class TransactionAborted(SwanLakeError):
+class TransactionAborted(InternalError):
     """The transaction failed earlier and only ROLLBACK can end it."""
 
     identifier = "TRANSACTION_ABORTED"
     code = Code.INVALID_ARGUMENT
 
 
-class SessionError(SwanLakeError):
+class SessionError(OperationalError):
     """The session cannot serve the request."""
 
     identifier = "SESSION_ERROR"
@@ -184,27 +234,51 @@ class SessionLost(SessionError):
     code = Code.NOT_FOUND
 
 
-class QueryError(SwanLakeError):
+class QueryError(DatabaseError):
     """The engine refused the statement or failed while running it."""
 
     identifier = "QUERY_FAILED"
 
 
-class QueryCancelled(QueryError):
+class InvalidStatement(QueryError, ProgrammingError):
+    """The text is not SQL, or what it names is not there or not of the right kind."""
+
+
+class InvalidValue(QueryError, DataError):
+    """A value cannot be what it is taken for."""
+
+
+class ConstraintViolated(QueryError, IntegrityError):
+    """A NOT NULL, CHECK, UNIQUE or key constraint."""
+
+
+class StatementUnsupported(QueryError, NotSupportedError):
+    """DuckDB or DuckLake cannot do it."""
+
+
+class ResourceFailed(QueryError, OperationalError):
+    """A file, an address, memory or a disk failed the statement, which may work another time."""
+
+
+class EngineFailed(QueryError, InternalError):
+    """DuckDB or the server failed in a way it should not."""
+
+
+class QueryCancelled(QueryError, OperationalError):
     """The statement was stopped: by its client, by another connection, or by a shutdown."""
 
     identifier = "QUERY_CANCELLED"
     code = Code.CANCELLED
 
 
-class QueryTimeout(QueryError, TimeoutError):
+class QueryTimeout(QueryError, OperationalError, TimeoutError):
     """The statement ran longer than its limit."""
 
     identifier = "QUERY_TIMEOUT"
     code = Code.DEADLINE_EXCEEDED
 
 
-class ServerUnavailable(SwanLakeError):
+class ServerUnavailable(OperationalError):
     """The server is draining or overloaded."""
 
     identifier = "SERVER_UNAVAILABLE"
@@ -226,19 +300,19 @@ class ConnectionLost(ServerUnavailable):
     in_doubt = True
 
 
-class ClientClosed(SwanLakeError):
+class ClientClosed(InterfaceError):
     """The connection, or what came from it, was closed by its owner."""
 
     identifier = "CLIENT_CLOSED"
 
 
-class ForkedProcess(SwanLakeError):
+class ForkedProcess(InterfaceError):
     """A child process uses a client after its parent did, which gRPC does not survive."""
 
     identifier = "FORKED_PROCESS"
 
 
-class PoolError(SwanLakeError):
+class PoolError(OperationalError):
     """A pool has no connection to give."""
 
     identifier = "POOL_ERROR"
@@ -314,7 +388,7 @@ class PipelineUnavailable(ServerUnavailable):
     identifier = "PIPELINE_UNAVAILABLE"
 
 
-class PipelineFailed(SwanLakeError):
+class PipelineFailed(OperationalError):
     """A job on Spark failed. Nothing was committed."""
 
     identifier = "PIPELINE_FAILED"
@@ -340,26 +414,26 @@ class QueueStateUnknown(QueueUnavailable):
     in_doubt = True
 
 
-class LakeError(SwanLakeError):
+class LakeError(DatabaseError):
     """A catalog of the lake cannot do what was asked."""
 
     identifier = "LAKE_ERROR"
     code = Code.INVALID_ARGUMENT
 
 
-class AlreadyExists(LakeError):
+class AlreadyExists(LakeError, ProgrammingError):
     """A catalog, schema, table or view of that name is there already."""
 
     identifier = "ALREADY_EXISTS"
 
 
-class CatalogNotWritable(LakeError):
+class CatalogNotWritable(LakeError, OperationalError):
     """The catalog can be read, but a commit could damage it."""
 
     identifier = "CATALOG_NOT_WRITABLE"
 
 
-class CommitConflict(LakeError):
+class CommitConflict(LakeError, OperationalError):
     """Others changed what the commit was based on. Nothing was written."""
 
     identifier = "COMMIT_CONFLICT"
@@ -367,7 +441,7 @@ class CommitConflict(LakeError):
     retryable = True
 
 
-class CommitFailed(LakeError):
+class CommitFailed(LakeError, OperationalError):
     """The commit met contention or lost connections more often than it may. Nothing was written."""
 
     identifier = "COMMIT_FAILED"
@@ -375,7 +449,7 @@ class CommitFailed(LakeError):
     retryable = True
 
 
-class CommitStateUnknown(LakeError):
+class CommitStateUnknown(LakeError, OperationalError):
     """The connection was lost during COMMIT, and the catalog cannot be asked what became of it."""
 
     identifier = "COMMIT_STATE_UNKNOWN"

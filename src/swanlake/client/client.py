@@ -77,10 +77,10 @@ class SessionStatements(Statements):
         self.begin_transaction()
         try:
             yield
+            self.commit()
         except BaseException:
             self._roll_back_quietly()
             raise
-        self.commit()
 
     def writer(self, table: str, options: WriterOptions | None = None, **overrides: Any) -> Writer:
         """Brings rows to a table in batches; a context manager.

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from concurrent.futures import wait as wait_for
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -19,6 +19,7 @@ from swanlake.client.line import Line
 from swanlake.errors import (
     ClientClosed,
     ConnectionLost,
+    QueryCancelled,
     QueryTimeout,
     ServerUnreachable,
     SessionLost,
@@ -61,6 +62,10 @@ class Statement(Generic[T]):
             if self.future.done():
                 raise  # QueryTimeout is a TimeoutError too
             raise self.give_up() from None
+        except CancelledError:  # it waited for others on this connection, and was never sent
+            error = QueryCancelled("The statement was cancelled before it was sent.")
+            error.query_id = self.call.query_id
+            raise error from None
         except (KeyboardInterrupt, SystemExit):
             self.stop()
             raise

@@ -13,13 +13,19 @@ from swanlake.client.deadline import too_late
 from swanlake.errors import (
     Code,
     ConnectionLost,
+    ConstraintViolated,
+    EngineFailed,
+    InvalidStatement,
+    InvalidValue,
     NotAuthenticated,
     NotFound,
     QueryCancelled,
     QueryError,
     QueryTimeout,
+    ResourceFailed,
     ServerUnavailable,
     ServerUnreachable,
+    StatementUnsupported,
     SwanLakeError,
 )
 
@@ -45,16 +51,29 @@ def _all_below(kind: type[SwanLakeError]) -> Iterator[type[SwanLakeError]]:
         yield from _all_below(below)
 
 
-_BY_IDENTIFIER = {kind.identifier: kind for kind in _all_below(SwanLakeError)}
+#: Identifiers of DuckDB's, and of the server about it, that are of one kind.
+_FAMILIES: dict[type[SwanLakeError], str] = {
+    InvalidStatement: "PARSER_ERROR SYNTAX_ERROR BINDER_ERROR CATALOG_ERROR",
+    InvalidValue: """CONVERSION_ERROR OUT_OF_RANGE_ERROR INVALID_INPUT_ERROR MISMATCH_TYPE_ERROR
+        INVALID_TYPE_ERROR""",
+    ConstraintViolated: "CONSTRAINT_ERROR",
+    StatementUnsupported: "NOT_IMPLEMENTED_ERROR",
+    ResourceFailed: """IO_ERROR HTTP_ERROR OUT_OF_MEMORY_ERROR TRANSACTIONCONTEXT_ERROR
+        INTERRUPT_ERROR CONNECTION_ERROR RESULT_CLOSED RESULT_SPILL_FAILED UPLOAD_SPILL_FAILED""",
+    EngineFailed: "FATAL_ERROR INTERNAL_ERROR ENGINE_ERROR",
+}
+_BY_IDENTIFIER = {
+    kind.identifier: kind for kind in _all_below(SwanLakeError) if "identifier" in vars(kind)
+} | {word: kind for kind, words in _FAMILIES.items() for word in words.split()}
 _BY_CODE: list[tuple[Any, type[SwanLakeError], Code]] = [
     (flight.FlightUnavailableError, ServerUnavailable, Code.UNAVAILABLE),
     (flight.FlightUnauthenticatedError, NotAuthenticated, Code.UNAUTHENTICATED),
     (flight.FlightTimedOutError, QueryTimeout, Code.DEADLINE_EXCEEDED),
     (flight.FlightCancelledError, QueryCancelled, Code.CANCELLED),
-    (flight.FlightUnauthorizedError, QueryError, Code.PERMISSION_DENIED),
-    (pa.ArrowNotImplementedError, QueryError, Code.UNIMPLEMENTED),
+    (flight.FlightUnauthorizedError, InvalidStatement, Code.PERMISSION_DENIED),
+    (pa.ArrowNotImplementedError, StatementUnsupported, Code.UNIMPLEMENTED),
     (pa.ArrowKeyError, NotFound, Code.NOT_FOUND),
-    (pa.ArrowInvalid, QueryError, Code.INVALID_ARGUMENT),
+    (pa.ArrowInvalid, InvalidStatement, Code.INVALID_ARGUMENT),
 ]
 
 

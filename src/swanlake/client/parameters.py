@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ from swanlake.errors import InvalidRequest
 
 #: One row as a sequence (``?``, ``$1``) or a dict (``$name``), or rows as Arrow.
 Parameters: TypeAlias = "Sequence[Any] | Mapping[str, Any] | pa.RecordBatch | pa.Table | None"
+Row: TypeAlias = "Sequence[Any] | Mapping[str, Any]"
 
 
 def bound_rows(parameters: Parameters) -> Any | None:
@@ -22,31 +24,71 @@ def bound_rows(parameters: Parameters) -> Any | None:
         return parameters
     if isinstance(parameters, pa.RecordBatch):
         return pa.Table.from_batches([parameters])
-    if isinstance(parameters, str | bytes):
+    return table_of([parameters])
+
+
+def table_of(rows: Sequence[Row]) -> Any | None:
+    """Rows of Python values as one table; None if no row has a value.
+
+    >>> table_of([(1, "a"), (2, None)]).schema.types
+    [DataType(int64), DataType(string)]
+    """
+    if isinstance(rows[0], Mapping):
+        names = list(rows[0])
+        values: list[Sequence[Any]] = [[_value(row, name) for name in names] for row in rows]
+    else:
+        values = [_values(row) for row in rows]
+        names = [str(number) for number in range(1, len(values[0]) + 1)]
+    if any(len(row) != len(names) for row in values):
+        raise InvalidRequest("The rows of parameters are not all of one length.")
+    if not names:
+        return None
+    columns = zip(*values, strict=True)
+    return pa.table(
+        [_column(name, list(column)) for name, column in zip(names, columns, strict=True)],
+        names=names,
+    )
+
+
+def _values(row: Row) -> Sequence[Any]:
+    if isinstance(row, list | tuple):
+        return row
+    if isinstance(row, str | bytes):
         raise InvalidRequest(
             "Parameters are a sequence, a dict or rows of Arrow; put a single value in a list."
         )
-    if isinstance(parameters, Mapping):
-        names, values = list(parameters), list(parameters.values())
-    elif isinstance(parameters, Iterable):
-        values = list(parameters)
-        names = [str(number) for number in range(1, len(values) + 1)]
-    else:
+    if isinstance(row, Mapping) or not isinstance(row, Iterable):
         raise InvalidRequest(
-            f"Parameters are a sequence, a dict or rows of Arrow, not {type(parameters).__name__}."
+            f"Parameters are a sequence, a dict or rows of Arrow, not {type(row).__name__}."
         )
-    if not values:
-        return None
-    columns = [_column(name, value) for name, value in zip(names, values, strict=True)]
-    return pa.table(columns, names=names)
+    return list(row)
 
 
-def _column(name: str, value: Any) -> Any:
-    if isinstance(value, uuid.UUID):
-        value = str(value)  # which DuckDB casts where a UUID is meant
+def _value(row: Row, name: str) -> Any:
+    if not isinstance(row, Mapping) or name not in row:
+        raise InvalidRequest(f"Not every row of parameters has a value for ${name}.")
+    return row[name]
+
+
+def _column(name: str, values: list[Any]) -> Any:
+    # DuckDB casts the text where a UUID is meant.
+    values = [str(value) if isinstance(value, uuid.UUID) else value for value in values]
     try:
-        return pa.array([value])
+        return pa.array(values)
+    except OverflowError:
+        return _huge_integers(name, values)
+    except (pa.ArrowException, TypeError, ValueError) as unfit:
+        raise _unfit(name, values, unfit) from None
+
+
+def _huge_integers(name: str, values: list[Any]) -> Any:
+    """Integers of more than 64 bits travel as decimals."""
+    try:
+        return pa.array([Decimal(value) if isinstance(value, int) else value for value in values])
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as unfit:
-        raise InvalidRequest(
-            f"The value of parameter {name} ({type(value).__name__}) has no form in Arrow: {unfit}"
-        ) from None
+        raise _unfit(name, values, unfit) from None
+
+
+def _unfit(name: str, values: list[Any], reason: Exception) -> InvalidRequest:
+    kinds = ", ".join(sorted({type(value).__name__ for value in values}))
+    return InvalidRequest(f"The value of parameter {name} ({kinds}) has no form in Arrow: {reason}")

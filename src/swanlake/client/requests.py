@@ -12,7 +12,7 @@ from swanlake.client.connection import Connection, Request
 from swanlake.client.driver import Call, Prepared, Rows
 from swanlake.client.parameters import Parameters, bound_rows
 from swanlake.client.result import QueryResult, UpdateResult
-from swanlake.errors import InvalidRequest
+from swanlake.errors import InvalidRequest, NotFound
 from swanlake.protocol import Headers, messages
 from swanlake.sql.quoting import qualified
 
@@ -144,7 +144,11 @@ def end_transaction(*, commit: bool) -> Request[None]:
     def ask(connection: Connection, call: Call) -> None:
         if connection.transaction is None:
             raise InvalidRequest("No transaction is open.", identifier="NO_TRANSACTION")
-        connection.driver.end(connection.transaction, call, commit=commit)
+        try:
+            connection.driver.end(connection.transaction, call, commit=commit)
+        except NotFound:  # a commit that fails has ended it, and so has a ROLLBACK in SQL
+            if commit:
+                raise
         connection.transaction = None
 
     return Request(ask)

@@ -11,6 +11,11 @@ if TYPE_CHECKING:
     import polars
 
 
+def tuples_of(rows: Any) -> list[tuple[Any, ...]]:
+    """The rows of a table or a batch as tuples of Python's values."""
+    return list(zip(*(column.to_pylist() for column in rows.columns), strict=True))
+
+
 @dataclass(frozen=True, slots=True)
 class UpdateResult:
     """How many rows a change affected."""
@@ -67,8 +72,7 @@ class QueryResult:
 
     def rows(self) -> list[tuple[Any, ...]]:
         """A list of tuples, one a row."""
-        columns = [column.to_pylist() for column in self.table.columns]
-        return list(zip(*columns, strict=True))
+        return tuples_of(self.table)
 
     def scalar(self) -> Any:
         """The first value of the first row; None if there is no row."""

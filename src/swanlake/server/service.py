@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -47,6 +48,8 @@ log = logging.getLogger("swanlake.server")
 F = TypeVar("F", bound=Callable[..., Any])
 #: The handle of results that have no rows to wait for.
 _NO_ROWS = b""
+#: How long a batch may still take whose client has hung up in the middle of a transaction.
+_LEAVING_SECONDS = 1.0
 
 #: Commands that ask for metadata: the schema of the answer, and the query behind it.
 _METADATA: Mapping[type[Message], tuple[Any, Callable[..., Any]]] = {
@@ -429,11 +432,28 @@ def _without_rows(schema: Any) -> Any:
     return flight.RecordBatchStream(pa.RecordBatchReader.from_batches(schema, []))
 
 
+def _for_longer_than(seconds: float, condition: Callable[[], bool]) -> Callable[[], bool]:
+    """Becomes true when the condition has been true for so long."""
+    since: float | None = None
+
+    def holds() -> bool:
+        nonlocal since
+        if not condition():
+            return False
+        since = since or time.monotonic()
+        return time.monotonic() - since >= seconds
+
+    return holds
+
+
 def _batches(stream: ResultStream, call: Call) -> Iterator[Any]:
     """The batches of a result for one DoGet; a client that goes away ends it."""
+    # To interrupt DuckDB aborts its transaction, in which the client may only want to go on.
+    patience = _LEAVING_SECONDS if stream.in_transaction else 0.0
+    client_is_gone = _for_longer_than(patience, call.is_cancelled)
     while True:
         # Only inside this block is the call certainly alive, and its probe safe to use.
-        with _errors_on_wire(), stream.run.call(call.is_cancelled):
+        with _errors_on_wire(), stream.run.call(client_is_gone):
             batch = stream.read()
         if batch is None:
             return

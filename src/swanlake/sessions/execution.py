@@ -226,6 +226,7 @@ class Execution:
             report=self._report,
             memory_limit=self._services.result_buffer_bytes,
             spill_directory=self._services.spill_directory,
+            in_transaction=self.transaction.open,
         )
 
     def _collect(self, run: Run, statement: Statement, keep_rows: bool) -> Outcome:

@@ -192,7 +192,7 @@ class SessionRegistry:
         """Closes a redeemed result: it was read to its end, or nobody reads it any more."""
         with self._lock:
             self._delivering.pop(stream.handle, None)
-        stream.abandon(QueryCancelled("The client went away."))
+        stream.leave()
 
     @property
     def results_waiting(self) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 import duckdb
 
 from swanlake.engine.errors import ENGINE_ERRORS, translate
-from swanlake.errors import QueryError, SwanLakeError
+from swanlake.errors import QueryCancelled, QueryError, SwanLakeError
 from swanlake.sessions.runs import Run
 from swanlake.sessions.spill import SpillBuffer
 from swanlake.sessions.wire import WireFormat
@@ -48,9 +48,11 @@ class ResultStream:
         report: Callable[[Exception], bool],
         memory_limit: int,
         spill_directory: Path,
+        in_transaction: bool = False,
     ) -> None:
         """Takes over the result of the statement that ``connection`` has just executed."""
         self.run = run
+        self.in_transaction = in_transaction
         self.handle = run.handle
         self.created = time.monotonic()
         self._connection = connection
@@ -173,6 +175,17 @@ class ResultStream:
         if self.live:
             self.run.cancel(reason)
         self.close()
+
+    def leave(self) -> None:
+        """The client reads no further.
+
+        In a transaction nothing is interrupted for that: DuckDB would abort all of it, and the
+        client may only want to go on without the rest of one result.
+        """
+        if self.in_transaction:
+            self.close()
+        else:
+            self.abandon(QueryCancelled("The client went away."))
 
     def discard(self) -> None:
         """Reads the result to its end and keeps nothing of it; raises what it raises."""

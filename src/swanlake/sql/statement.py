@@ -333,4 +333,20 @@ def _split(tokens: list[Token]) -> list[list[Token]]:
 
 def parse(connection: duckdb.DuckDBPyConnection, sql: str) -> list[Statement]:
     """The statements of a text, in order; raises DuckDB's own error where it is not SQL."""
-    return [Statement(parsed) for parsed in connection.extract_statements(sql)]
+    found = connection.extract_statements(sql)
+    return [Statement(_counted_as_written(connection, parsed)) for parsed in found]
+
+
+def _counted_as_written(
+    connection: duckdb.DuckDBPyConnection, parsed: duckdb.Statement
+) -> duckdb.Statement:
+    """The statement whose first ``?`` is its first parameter.
+
+    DuckDB counts those after the FROM of an UPDATE, or the USING of a DELETE, in another order, and
+    would bind the values of one to the other.
+    """
+    reorders = parsed.type in (StatementType.UPDATE, StatementType.DELETE)
+    if not reorders or len(parsed.named_parameters) < 2 or "?" not in parsed.query:
+        return parsed
+    numbered = substitute_parameters(parsed.query, lambda name: f"${name}")
+    return connection.extract_statements(numbered)[0]

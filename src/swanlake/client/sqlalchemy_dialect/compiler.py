@@ -1,0 +1,167 @@
+"""SQLAlchemy's expressions in DuckDB's SQL, as far as a DuckLake takes it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import types as sqltypes
+from sqlalchemy import util
+from sqlalchemy.sql import compiler, expression
+
+_RESERVED = """
+    all analyse analyze and any array as asc asymmetric both case cast check collate column
+    constraint create default deferrable desc describe distinct do else end except false fetch for
+    foreign from group having in initially intersect into lambda lateral leading limit not null
+    offset on only or order pivot pivot_longer pivot_wider placing primary qualify references
+    returning select show some summarize symmetric table then to trailing true union unique unpivot
+    using variadic when where window with
+    anti asof at authorization between bigint binary bit boolean by char character coalesce
+    collation columns concurrently cross dec decimal exists extract float freeze full generated glob
+    grouping grouping_id ilike inner inout int integer interval is isnull join left like map
+    national natural nchar none notnull nullif numeric out outer overlaps overlay position
+    positional precision real right row semi setof similar smallint struct substring tablesample
+    time timestamp treat trim try_cast unpack values varchar verbose
+"""
+
+
+class IdentifierPreparer(compiler.IdentifierPreparer):
+    """Quotes what DuckDB would take for a keyword."""
+
+    reserved_words = set(_RESERVED.split())  # noqa: RUF012 - as in the class above it
+
+
+class SQLCompiler(compiler.SQLCompiler):
+    """Statements."""
+
+    def limit_clause(self, select: Any, **kw: Any) -> str:
+        text = ""
+        if select._limit_clause is not None:
+            text += "\n LIMIT " + self.process(select._limit_clause, **kw)
+        if select._offset_clause is not None:
+            text += "\n OFFSET " + self.process(select._offset_clause, **kw)
+        return text
+
+    def for_update_clause(self, select: Any, **kw: Any) -> str:
+        return ""  # nobody waits for anybody: the second to commit a change is refused
+
+    def update_from_clause(
+        self, update_stmt: Any, from_table: Any, extra_froms: Any, from_hints: Any, **kw: Any
+    ) -> str:
+        return "FROM " + self._from_list(extra_froms, from_hints, kw)
+
+    def delete_extra_from_clause(
+        self, delete_stmt: Any, from_table: Any, extra_froms: Any, from_hints: Any, **kw: Any
+    ) -> str:
+        return "USING " + self._from_list(extra_froms, from_hints, kw)
+
+    def _from_list(self, froms: Any, hints: Any, kw: dict[str, Any]) -> str:
+        return ", ".join(
+            one._compiler_dispatch(self, fromhints=hints, **{**kw, "asfrom": True}) for one in froms
+        )
+
+    def visit_floordiv_binary(self, binary: Any, operator: Any, **kw: Any) -> str:
+        return f"{self.process(binary.left, **kw)} // {self.process(binary.right, **kw)}"
+
+    def visit_regexp_match_op_binary(self, binary: Any, operator: Any, **kw: Any) -> str:
+        return f"regexp_matches({self._two(binary, kw)})"
+
+    def visit_not_regexp_match_op_binary(self, binary: Any, operator: Any, **kw: Any) -> str:
+        return f"NOT regexp_matches({self._two(binary, kw)})"
+
+    def _two(self, binary: Any, kw: dict[str, Any]) -> str:
+        return f"{self.process(binary.left, **kw)}, {self.process(binary.right, **kw)}"
+
+    def visit_json_getitem_op_binary(
+        self, binary: Any, operator: Any, _cast_applied: bool = False, **kw: Any
+    ) -> str:
+        # As JSON it stays JSON, and a text keeps its quotes; for any other type it is the value.
+        if not _cast_applied and binary.type._type_affinity is not sqltypes.JSON:
+            cast = expression.cast(binary, binary.type)
+            return self.process(cast, _cast_applied=True, **kw)
+        arrow = "->>" if _cast_applied else "->"
+        left, right = self.process(binary.left, **kw), self.process(binary.right, **kw)
+        return f"({left} {arrow} {right})"
+
+    def visit_json_path_getitem_op_binary(
+        self, binary: Any, operator: Any, _cast_applied: bool = False, **kw: Any
+    ) -> str:
+        return self.visit_json_getitem_op_binary(
+            binary, operator, _cast_applied=_cast_applied, **kw
+        )
+
+
+class DDLCompiler(compiler.DDLCompiler):
+    """Tables; DuckLake keeps NOT NULL, and no other constraint and no index."""
+
+    def create_table_constraints(
+        self, table: Any, _include_foreign_key_constraints: Any = None, **kw: Any
+    ) -> str:
+        if "TEMPORARY" in table._prefixes or "TEMP" in table._prefixes:
+            kept: str = super().create_table_constraints(  # type: ignore[no-untyped-call]
+                table, _include_foreign_key_constraints, **kw
+            )
+            return kept
+        for constraint in table._sorted_constraints:
+            # A primary key tells SQLAlchemy what a row is, whoever sees to it that it is unique.
+            if constraint is not table.primary_key and constraint._should_create_for_compiler(self):
+                kind = type(constraint).__name__
+                util.warn(f"DuckLake has no {kind}: table {table.fullname} is made without it.")
+        return ""
+
+    def visit_create_index(
+        self,
+        create: Any,
+        include_schema: bool = False,
+        include_table_schema: bool = True,
+        **kw: Any,
+    ) -> str:
+        # pandas asks for one on every index of a data frame. SQLAlchemy runs what is said here.
+        return f"SELECT {_literal(f'DuckLake has no indexes; {create.element.name} is none.')}"
+
+    def visit_drop_index(self, drop: Any, **kw: Any) -> str:
+        return f"SELECT {_literal(f'DuckLake has no indexes; {drop.element.name} was none.')}"
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+class TypeCompiler(compiler.GenericTypeCompiler):
+    """Types in CREATE TABLE and CAST."""
+
+    def visit_FLOAT(self, type_: Any, **kw: Any) -> str:
+        # DuckDB's FLOAT has 32 bits, which no Python float fits in.
+        return "FLOAT" if type_.precision is not None and type_.precision <= 24 else "DOUBLE"
+
+    def visit_DOUBLE_PRECISION(self, type_: Any, **kw: Any) -> str:
+        return "DOUBLE"
+
+    def visit_DATETIME(self, type_: Any, **kw: Any) -> str:
+        return self.visit_TIMESTAMP(type_, **kw)
+
+    def visit_TIMESTAMP(self, type_: Any, **kw: Any) -> str:
+        return "TIMESTAMP WITH TIME ZONE" if type_.timezone else "TIMESTAMP"
+
+    def visit_TIME(self, type_: Any, **kw: Any) -> str:
+        return "TIME WITH TIME ZONE" if type_.timezone else "TIME"
+
+    def visit_large_binary(self, type_: Any, **kw: Any) -> str:
+        return "BLOB"
+
+    def visit_unicode(self, type_: Any, **kw: Any) -> str:
+        return self.visit_VARCHAR(type_, **kw)
+
+    def visit_CLOB(self, type_: Any, **kw: Any) -> str:
+        return "VARCHAR"
+
+    def visit_JSON(self, type_: Any, **kw: Any) -> str:
+        return "JSON"
+
+    def visit_INTERVAL(self, type_: Any, **kw: Any) -> str:
+        return "INTERVAL"
+
+    def visit_ARRAY(self, type_: Any, **kw: Any) -> str:
+        return self.process(type_.item_type, **kw) + "[]" * (type_.dimensions or 1)
+
+    def visit_user_defined(self, type_: Any, **kw: Any) -> str:
+        return str(type_.spec(self) if hasattr(type_, "spec") else type_.get_col_spec(**kw))

@@ -1,0 +1,295 @@
+"""The types of DuckDB, as SQLAlchemy has them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from sqlalchemy import types as sqltypes
+from sqlalchemy.sql.sqltypes import _AbstractInterval
+from sqlalchemy.sql.type_api import NativeForEmulated
+from sqlalchemy.types import TypeEngine, UserDefinedType
+from sqlalchemy.util import warn
+
+Processor = Callable[[Any], Any]
+
+
+class _Named(UserDefinedType[Any]):
+    """A type whose name is all that there is to say about it in SQL."""
+
+    cache_ok = True
+
+    def get_col_spec(self, **kw: Any) -> str:
+        return type(self).__name__
+
+
+class TINYINT(_Named, sqltypes.SmallInteger):
+    """An integer of 8 bits."""
+
+
+class UTINYINT(_Named, sqltypes.SmallInteger):
+    """An unsigned integer of 8 bits."""
+
+
+class USMALLINT(_Named, sqltypes.Integer):
+    """An unsigned integer of 16 bits."""
+
+
+class UINTEGER(_Named, sqltypes.BigInteger):
+    """An unsigned integer of 32 bits."""
+
+
+class UBIGINT(_Named, sqltypes.Integer):
+    """An unsigned integer of 64 bits."""
+
+
+class HUGEINT(_Named, sqltypes.Integer):
+    """An integer of 128 bits, which travels as a decimal or as digits."""
+
+    def result_processor(self, dialect: Any, coltype: Any) -> Processor:
+        return lambda value: None if value is None else int(value)
+
+
+class UHUGEINT(HUGEINT):
+    """An unsigned integer of 128 bits."""
+
+
+class BIGNUM(HUGEINT):
+    """An integer of any size."""
+
+
+class BIT(_Named, sqltypes.String):
+    """A string of zeros and ones."""
+
+
+class TIMESTAMP_S(_Named, sqltypes.DateTime):
+    """A timestamp in whole seconds."""
+
+
+class TIMESTAMP_MS(_Named, sqltypes.DateTime):
+    """A timestamp in milliseconds."""
+
+
+class TIMESTAMP_NS(_Named, sqltypes.DateTime):
+    """A timestamp in nanoseconds, whose values are those of pandas."""
+
+
+class STRUCT(UserDefinedType[dict[str, Any]]):
+    """Named fields: ``STRUCT({"x": Integer(), "y": Double()})``; a dict in Python."""
+
+    cache_ok = False
+    _keyword = "STRUCT"
+
+    def __init__(self, fields: Mapping[str, TypeEngine[Any]]) -> None:
+        self.fields = dict(fields)
+
+    def spec(self, compiler: Any) -> str:
+        """The type in SQL."""
+        quote = compiler.dialect.identifier_preparer.quote
+        inner = (f"{quote(name)} {compiler.process(kind)}" for name, kind in self.fields.items())
+        return f"{self._keyword}({', '.join(inner)})"
+
+
+class UNION(STRUCT):
+    """One of several named types; the value of it in Python."""
+
+    _keyword = "UNION"
+
+
+class MAP(UserDefinedType[list[tuple[Any, Any]]]):
+    """Keys and values: ``MAP(String(), Integer())``; a list of pairs in Python."""
+
+    cache_ok = False
+
+    def __init__(self, key: TypeEngine[Any], value: TypeEngine[Any]) -> None:
+        self.key = key
+        self.value = value
+
+    def spec(self, compiler: Any) -> str:
+        """The type in SQL."""
+        return f"MAP({compiler.process(self.key)}, {compiler.process(self.value)})"
+
+
+# ---- the generic types, where DuckDB's values are not Python's -----------------------------------
+
+
+class Interval(NativeForEmulated, _AbstractInterval):
+    """DuckDB's INTERVAL; a timedelta unless it has months, which have no length."""
+
+    __visit_name__ = "INTERVAL"
+
+    @classmethod
+    def adapt_emulated_to_native(cls, impl: Any, **kw: Any) -> Interval:
+        return cls()
+
+    def bind_processor(self, dialect: Any) -> None:
+        return None
+
+    def literal_processor(self, dialect: Any) -> Processor:
+        return lambda value: f"to_microseconds({value // dt.timedelta(microseconds=1)})"
+
+    def result_processor(self, dialect: Any, coltype: Any) -> Processor:
+        return _timedelta
+
+
+def _timedelta(value: Any) -> Any:
+    if value is None or isinstance(value, dt.timedelta) or value.months:
+        return value
+    return dt.timedelta(days=value.days, microseconds=value.nanoseconds // 1000)
+
+
+class Uuid(sqltypes.Uuid[Any]):
+    """A UUID, which travels as text."""
+
+    def bind_processor(self, dialect: Any) -> Processor:
+        return lambda value: None if value is None else str(value)
+
+    def result_processor(self, dialect: Any, coltype: Any) -> Processor | None:
+        if not self.as_uuid:
+            return None
+        return lambda value: None if value is None else uuid.UUID(value)
+
+
+class Time(sqltypes.Time):
+    """A time of day; with its zone it travels as text."""
+
+    def result_processor(self, dialect: Any, coltype: Any) -> Processor:
+        return lambda value: dt.time.fromisoformat(value) if isinstance(value, str) else value
+
+
+class LargeBinary(sqltypes.LargeBinary):
+    """Bytes, whose literals are hexadecimal."""
+
+    def literal_processor(self, dialect: Any) -> Processor:
+        return lambda value: f"from_hex('{bytes(value).hex()}')"
+
+
+class _JsonPath:
+    """Where in a document: always a path, for a key of its own may look like one."""
+
+    def bind_processor(self, dialect: Any) -> Processor:
+        return _json_path
+
+    def literal_processor(self, dialect: Any) -> Processor:
+        return lambda value: "'" + _json_path(value).replace("'", "''") + "'"
+
+
+def _json_path(value: Any) -> str:
+    steps = value if isinstance(value, list | tuple) else [value]
+    return "$" + "".join(f"[{one}]" if isinstance(one, int) else f'."{one}"' for one in steps)
+
+
+class JSONIndexType(_JsonPath, sqltypes.JSON.JSONIndexType):
+    """A key or an index."""
+
+
+class JSONPathType(_JsonPath, sqltypes.JSON.JSONPathType):
+    """Several of them."""
+
+
+COLSPECS: dict[type[Any], type[Any]] = {
+    sqltypes.JSON.JSONIndexType: JSONIndexType,
+    sqltypes.JSON.JSONPathType: JSONPathType,
+    sqltypes.Interval: Interval,
+    sqltypes.Uuid: Uuid,
+    sqltypes.Time: Time,
+    sqltypes.LargeBinary: LargeBinary,
+}
+
+
+# ---- from DuckDB's text --------------------------------------------------------------------------
+
+_SIMPLE: dict[str, Callable[[], TypeEngine[Any]]] = {
+    "BOOLEAN": sqltypes.BOOLEAN,
+    "TINYINT": TINYINT,
+    "SMALLINT": sqltypes.SMALLINT,
+    "INTEGER": sqltypes.INTEGER,
+    "BIGINT": sqltypes.BIGINT,
+    "HUGEINT": HUGEINT,
+    "UTINYINT": UTINYINT,
+    "USMALLINT": USMALLINT,
+    "UINTEGER": UINTEGER,
+    "UBIGINT": UBIGINT,
+    "UHUGEINT": UHUGEINT,
+    "BIGNUM": BIGNUM,
+    "FLOAT": sqltypes.REAL,
+    "DOUBLE": sqltypes.DOUBLE,
+    "VARCHAR": sqltypes.VARCHAR,
+    "BLOB": sqltypes.BLOB,
+    "BIT": BIT,
+    "DATE": sqltypes.DATE,
+    "TIME": sqltypes.TIME,
+    "TIME WITH TIME ZONE": lambda: sqltypes.TIME(timezone=True),
+    "TIMESTAMP": sqltypes.TIMESTAMP,
+    "TIMESTAMP WITH TIME ZONE": lambda: sqltypes.TIMESTAMP(timezone=True),
+    "TIMESTAMP_S": TIMESTAMP_S,
+    "TIMESTAMP_MS": TIMESTAMP_MS,
+    "TIMESTAMP_NS": TIMESTAMP_NS,
+    "INTERVAL": Interval,
+    "UUID": sqltypes.UUID,
+    "JSON": sqltypes.JSON,
+    '"NULL"': sqltypes.NullType,
+}
+_CALLED = re.compile(r"(DECIMAL|STRUCT|UNION|MAP|ENUM)\((.*)\)", re.DOTALL)
+_LIST = re.compile(r"(.*)\[\d*\]", re.DOTALL)
+_NAMED = re.compile(r'("(?:[^"]|"")*"|[^\s"]+) (.*)', re.DOTALL)
+
+
+def parse_type(text: str) -> TypeEngine[Any]:
+    """The type that DuckDB describes so.
+
+    >>> parse_type("STRUCT(a DECIMAL(10,2), b VARCHAR[])").fields["a"]
+    DECIMAL(precision=10, scale=2)
+    """
+    if text in _SIMPLE:
+        return _SIMPLE[text]()
+    if (array := _LIST.fullmatch(text)) is not None:
+        return _array_of(parse_type(array[1]))
+    if (called := _CALLED.fullmatch(text)) is not None:
+        return _parse_call(called[1], list(_split(called[2])))
+    warn(f"DuckDB's type {text} has no counterpart in SQLAlchemy.")
+    return sqltypes.NullType()
+
+
+def _array_of(item: TypeEngine[Any]) -> TypeEngine[Any]:
+    # SQLAlchemy's arrays do not nest: they have dimensions.
+    if isinstance(item, sqltypes.ARRAY):
+        return sqltypes.ARRAY(item.item_type, dimensions=(item.dimensions or 1) + 1)
+    return sqltypes.ARRAY(item, dimensions=1)
+
+
+def _parse_call(name: str, arguments: list[str]) -> TypeEngine[Any]:
+    match name:
+        case "DECIMAL":
+            return sqltypes.DECIMAL(int(arguments[0]), int(arguments[1]))
+        case "ENUM":
+            return sqltypes.Enum(*(one[1:-1].replace("''", "'") for one in arguments))
+        case "MAP":
+            return MAP(parse_type(arguments[0]), parse_type(arguments[1]))
+    fields = {}
+    for argument in arguments:
+        named = _NAMED.fullmatch(argument)
+        if named is None:  # the fields of a row() have no names
+            return sqltypes.NullType()
+        field = named[1][1:-1].replace('""', '"') if named[1].startswith('"') else named[1]
+        fields[field] = parse_type(named[2])
+    return UNION(fields) if name == "UNION" else STRUCT(fields)
+
+
+def _split(text: str) -> Iterator[str]:
+    """The parts between the commas that stand in no parentheses and no quotes."""
+    depth, quote, start = 0, "", 0
+    for position, character in enumerate(text):
+        if quote:
+            quote = "" if character == quote else quote  # a doubled one opens it again
+        elif character in "'\"":
+            quote = character
+        elif character in "()":
+            depth += 1 if character == "(" else -1
+        elif character == "," and depth == 0:
+            yield text[start:position].strip()
+            start = position + 1
+    yield text[start:].strip()

@@ -1,0 +1,454 @@
+"""SQLAlchemy and pandas against a real server."""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+import uuid
+import warnings
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import sqlalchemy as sa
+from sqlalchemy import exc
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+
+from swanlake import errors
+from swanlake.client.sqlalchemy_dialect.types import HUGEINT, MAP, STRUCT
+from tests.server_process import ServerProcess
+
+
+def url_of(server: ServerProcess, **options: str) -> sa.URL:
+    return sa.URL.create("swanlake", host="127.0.0.1", port=server.port, query=options)
+
+
+@pytest.fixture
+def engine(server: ServerProcess) -> Iterator[sa.Engine]:
+    engine = sa.create_engine(url_of(server))
+    yield engine
+    engine.dispose()
+
+
+def run(engine: sa.Engine, *statements: str) -> None:
+    with engine.begin() as connection:
+        for sql in statements:
+            connection.exec_driver_sql(sql)
+
+
+class Color(enum.Enum):
+    red = 1
+    blue = 2
+
+
+# ---- tables, rows and values ---------------------------------------------------------------------
+
+MANY_TYPES: dict[str, tuple[Any, Any]] = {
+    "id": (sa.Integer, 1),
+    "select": (sa.String(20), "it's"),
+    "Capital": (sa.Numeric(12, 3), Decimal("1.500")),
+    'quo"ted': (sa.Text, "ü"),
+    "big": (sa.BigInteger, 2**62),
+    "yes": (sa.Boolean, True),
+    "real": (sa.Float, 0.1),
+    "blob": (sa.LargeBinary, b"\x00\xff'"),
+    "day": (sa.Date, dt.date(2020, 1, 2)),
+    "clock": (sa.Time, dt.time(1, 2, 3)),
+    "moment": (sa.DateTime, dt.datetime(2020, 1, 2, 3, 4, 5, 6)),
+    "zoned": (sa.DateTime(timezone=True), dt.datetime(2020, 1, 2, tzinfo=dt.UTC)),
+    "span": (sa.Interval, dt.timedelta(days=3, seconds=5)),
+    "name": (sa.Uuid, uuid.UUID("e9a1c0f2-7f3b-4d7c-8a11-0123456789ab")),
+    "color": (sa.Enum(Color), Color.blue),
+    "document": (sa.JSON, {"k": "v", "n": 5, "a": [1, None]}),
+    "list": (sa.ARRAY(sa.Integer), [1, None, 3]),
+}
+
+
+def test_values_of_all_types_come_back_as_they_went(engine: sa.Engine) -> None:
+    columns = [sa.Column(name, kind) for name, (kind, _) in MANY_TYPES.items()]
+    table = sa.Table('Many "types', sa.MetaData(), *columns)
+    row = {name: value for name, (_, value) in MANY_TYPES.items()}
+    nothing = dict.fromkeys(row) | {"id": 2, "document": sa.null()}
+    table.create(engine)
+    with engine.begin() as connection:
+        connection.execute(table.insert(), row)
+        connection.execute(table.insert().values(nothing))
+        both = connection.execute(sa.select(table).order_by(table.c.id)).mappings().all()
+        assert dict(both[0]) == row
+        assert dict(both[1]) == dict.fromkeys(row) | {"id": 2}
+        for name in set(row) - {"document", "list"}:
+            condition = table.c[name] == row[name]
+            query = sa.select(table.c.id).where(condition)
+            assert connection.execute(query).all() == [(1,)], name
+            text = str(query.compile(engine, compile_kwargs={"literal_binds": True}))
+            assert connection.exec_driver_sql(text).all() == [(1,)], text
+        document = table.c.document
+        query = sa.select(document["k"].as_string(), document["n"].as_integer(), document[("a", 0)])
+        assert connection.execute(query.where(table.c.id == 1)).all() == [("v", 5, 1)]
+    assert sa.inspect(engine).has_table('Many "types')
+    table.drop(engine)
+    assert not sa.inspect(engine).has_table('Many "types')
+
+
+def test_rows_are_inserted_selected_changed_and_deleted(engine: sa.Engine) -> None:
+    places = sa.Table(
+        "sa_places",
+        sa.MetaData(),
+        sa.Column("city", sa.String, primary_key=True),
+        sa.Column("height", sa.Integer, server_default="7"),
+    )
+    places.create(engine)
+    places.create(engine, checkfirst=True)
+    with engine.begin() as connection:
+        rows = [{"city": f"c{n}", "height": n} for n in range(1000)]
+        assert connection.execute(places.insert(), rows).rowcount == 1000
+        connection.execute(places.insert(), {"city": "Bern"})
+        of = sa.select(places.c.height).where(places.c.city == "Bern")
+        assert connection.execute(of).scalar_one() == 7
+        done = connection.execute(places.update().where(places.c.height > 989).values(height=0))
+        assert done.rowcount == 10
+        done = connection.execute(places.delete().where(places.c.city.in_(["c1", "c2"])))
+        assert done.rowcount == 2
+        query = sa.select(places.c.city).order_by(places.c.height.desc()).limit(2).offset(1)
+        assert connection.execute(query).scalars().all() == ["c988", "c987"]
+        other = sa.select(sa.literal("c5").label("city")).subquery()
+        matched = places.c.city == other.c.city
+        assert connection.execute(places.update().where(matched).values(height=-5)).rowcount == 1
+        assert connection.execute(places.delete().where(matched)).rowcount == 1
+
+
+def test_an_error_is_sqlalchemys_and_swanlakes(engine: sa.Engine) -> None:
+    run(engine, "CREATE TABLE sa_errors (i INTEGER NOT NULL)")
+    cases: list[tuple[str, type[exc.DBAPIError], type[errors.SwanLakeError]]] = [
+        ("SELECT nowhere", exc.ProgrammingError, errors.InvalidStatement),
+        ("INSERT INTO sa_errors VALUES (NULL)", exc.IntegrityError, errors.ConstraintViolated),
+        ("SELECT 'x'::INTEGER", exc.DataError, errors.InvalidValue),
+        ("CREATE INDEX x ON sa_errors (i)", exc.DBAPIError, errors.QueryError),
+    ]
+    for sql, kind, original in cases:
+        with pytest.raises(kind) as raised:
+            run(engine, sql)
+        assert isinstance(raised.value.orig, original)
+        assert raised.value.orig.query_id
+
+
+def test_nothing_numbers_rows(engine: sa.Engine) -> None:
+    key = sa.Column("id", sa.Integer, primary_key=True)
+    table = sa.Table("sa_numbers", sa.MetaData(), key, sa.Column("s", sa.String))
+    table.create(engine)
+    assert sa.inspect(engine).get_columns("sa_numbers")[0]["autoincrement"] is False
+    with engine.connect() as connection, pytest.raises(exc.IntegrityError):
+        connection.execute(table.insert(), {"s": "without a number"})
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+class Place(Base):
+    __tablename__ = "sa_orm_places"
+    city: Mapped[str] = mapped_column(primary_key=True)
+    height: Mapped[int]
+
+
+def test_the_orm_works_with_keys_of_ones_own(engine: sa.Engine) -> None:
+    Base.metadata.create_all(engine)
+    with Session(engine) as session:
+        session.add_all([Place(city="Bern", height=540), Place(city="Oslo", height=23)])
+        session.commit()
+        found = session.get_one(Place, "Bern")
+        found.height = 542
+        session.commit()
+        heights = sa.select(Place.height).order_by(Place.height)
+        assert session.scalars(heights).all() == [23, 542]
+        session.delete(found)
+        session.commit()
+        assert session.scalar(sa.select(sa.func.count()).select_from(Place)) == 1
+
+
+# ---- transactions and connections ----------------------------------------------------------------
+
+
+def test_transactions_commit_roll_back_and_have_no_savepoints(engine: sa.Engine) -> None:
+    run(engine, "CREATE TABLE sa_transactions (i INTEGER)")
+    with engine.connect() as connection:
+        connection.exec_driver_sql("INSERT INTO sa_transactions VALUES (1)")
+        connection.rollback()
+        connection.exec_driver_sql("INSERT INTO sa_transactions VALUES (2)")
+        connection.commit()
+        with pytest.raises(exc.InvalidRequestError, match="savepoints"):
+            connection.begin_nested()
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.exec_driver_sql("INSERT INTO sa_transactions VALUES (3)")
+        assert connection.get_isolation_level() == "AUTOCOMMIT"
+    with engine.connect() as connection:
+        assert str(connection.get_isolation_level()) == "SNAPSHOT"
+        rows = connection.exec_driver_sql("FROM sa_transactions ORDER BY 1").all()
+    assert rows == [(2,), (3,)]
+
+
+def test_a_result_can_be_left_in_the_middle(engine: sa.Engine) -> None:
+    with engine.connect().execution_options(stream_results=True) as connection:
+        result = connection.exec_driver_sql("FROM range(1_000_000_000_000)")
+        assert result.fetchmany(2) == [(0,), (1,)]
+        assert next(result.partitions(3)) == [(2,), (3,), (4,)]
+        result.close()
+        assert connection.exec_driver_sql("FROM range(1_000_000_000_000)").first() == (0,)
+        assert connection.scalar(sa.text("SELECT :x + 1"), {"x": 1}) == 2
+
+
+def test_a_pool_that_pings_survives_a_restart(start_server: Callable[..., ServerProcess]) -> None:
+    first = start_server()
+    engine = sa.create_engine(url_of(first), pool_pre_ping=True)
+    with engine.connect() as connection:
+        connection.exec_driver_sql("SELECT 1")
+        assert not connection.connection.dbapi_connection.autocommit  # type: ignore[union-attr]
+    first.kill()
+    start_server("--port", str(first.port), home=first.home)
+    with engine.connect() as connection:
+        assert connection.exec_driver_sql("SELECT 42").scalar() == 42
+    engine.dispose()
+
+
+def test_a_connection_that_was_lost_is_not_used_again(
+    start_server: Callable[..., ServerProcess],
+) -> None:
+    first = start_server()
+    engine = sa.create_engine(url_of(first))
+    with engine.connect() as connection:
+        first.kill()
+        with pytest.raises(exc.OperationalError) as raised:
+            connection.exec_driver_sql("SELECT 1")
+        assert raised.value.connection_invalidated
+    start_server("--port", str(first.port), home=first.home)
+    with engine.connect() as connection:
+        assert connection.exec_driver_sql("SELECT 42").scalar() == 42
+    engine.dispose()
+
+
+def test_the_url_names_the_catalog(engine: sa.Engine, server: ServerProcess) -> None:
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.exec_driver_sql("CALL swanlake_create_catalog('sa_other')")
+        here = connection.exec_driver_sql("SELECT current_catalog()").scalar()
+    other = sa.create_engine(url_of(server).set(database="sa_other"))
+    run(other, "CREATE TABLE only_here (i INTEGER)")
+    assert sa.inspect(other).get_table_names() == ["only_here"]
+    assert not sa.inspect(engine).has_table("only_here")
+    with other.connect() as connection:
+        assert connection.exec_driver_sql("SELECT current_catalog()").scalar() != here
+    other.dispose()
+
+
+# ---- reflection ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def reflected(engine: sa.Engine) -> sa.Engine:
+    run(
+        engine,
+        "CREATE SCHEMA IF NOT EXISTS sa_schema",
+        """CREATE OR REPLACE TABLE sa_schema.wide (
+            i INTEGER NOT NULL, "Dec" DECIMAL(10,2) DEFAULT 1.5, s VARCHAR DEFAULT 'it''s',
+            l INTEGER[], st STRUCT(a INTEGER, "b c" VARCHAR[]), m MAP(VARCHAR, DOUBLE), u UUID,
+            tz TIMESTAMPTZ, iv INTERVAL, j JSON, h HUGEINT, b BLOB, t TIME, f FLOAT, n UINTEGER)""",
+        "COMMENT ON TABLE sa_schema.wide IS 'a wide one'",
+        "COMMENT ON COLUMN sa_schema.wide.i IS 'a number'",
+        "CREATE OR REPLACE VIEW sa_schema.narrow AS SELECT i, s FROM sa_schema.wide",
+    )
+    return engine
+
+
+def test_schemas_tables_and_views_are_found(reflected: sa.Engine) -> None:
+    inspector = sa.inspect(reflected)
+    assert inspector.default_schema_name == "main"
+    assert {"main", "sa_schema"} <= set(inspector.get_schema_names())
+    assert "information_schema" not in inspector.get_schema_names()
+    assert inspector.get_table_names("sa_schema") == ["wide"]
+    assert inspector.get_view_names("sa_schema") == ["narrow"]
+    assert "wide" not in inspector.get_table_names()
+    assert "SELECT i, s FROM" in inspector.get_view_definition("narrow", "sa_schema")
+    assert inspector.has_table("wide", "sa_schema")
+    assert inspector.has_table("WIDE", "sa_schema")  # as in a statement
+    assert inspector.has_table("narrow", "sa_schema")
+    assert not inspector.has_table("wide")
+    assert inspector.get_sequence_names() == []
+
+
+def test_columns_have_types_defaults_and_comments(reflected: sa.Engine) -> None:
+    inspector = sa.inspect(reflected)
+    columns = {one["name"]: one for one in inspector.get_columns("wide", "sa_schema")}
+    i, decimal, text = columns["i"], columns["Dec"], columns["s"]
+    assert (i["nullable"], i["default"], i.get("comment")) == (False, None, "a number")
+    assert (decimal["nullable"], decimal["default"]) == (True, "'1.5'")
+    assert (decimal["type"].precision, decimal["type"].scale) == (10, 2)  # type: ignore[attr-defined]
+    assert text["default"] == "'it''s'"
+    kinds: dict[str, type[Any]] = {
+        "i": sa.INTEGER,
+        "l": sa.ARRAY,
+        "st": STRUCT,
+        "m": MAP,
+        "u": sa.UUID,
+        "tz": sa.TIMESTAMP,
+        "j": sa.JSON,
+        "h": HUGEINT,
+        "b": sa.BLOB,
+        "t": sa.TIME,
+        "f": sa.REAL,
+        "n": sa.BigInteger,
+    }
+    for name, kind in kinds.items():
+        assert isinstance(columns[name]["type"], kind), name
+    assert columns["tz"]["type"].timezone  # type: ignore[attr-defined]
+    assert inspector.get_table_comment("wide", "sa_schema") == {"text": "a wide one"}
+    assert [one["name"] for one in inspector.get_columns("narrow", "sa_schema")] == ["i", "s"]
+
+
+def test_there_are_no_keys_and_no_indexes(reflected: sa.Engine) -> None:
+    inspector = sa.inspect(reflected)
+    assert inspector.get_pk_constraint("wide", "sa_schema")["constrained_columns"] == []
+    assert inspector.get_foreign_keys("wide", "sa_schema") == []
+    assert inspector.get_indexes("wide", "sa_schema") == []
+    assert inspector.get_unique_constraints("wide", "sa_schema") == []
+    assert inspector.get_check_constraints("wide", "sa_schema") == []
+
+
+def test_what_is_not_there_is_said_not_to_be(reflected: sa.Engine) -> None:
+    inspector = sa.inspect(reflected)
+    with pytest.raises(exc.NoSuchTableError):
+        inspector.get_columns("nowhere")
+    with pytest.raises(exc.NoSuchTableError):
+        inspector.get_table_comment("nowhere")
+    with pytest.raises(exc.NoSuchTableError):
+        inspector.get_view_definition("wide", "sa_schema")
+    with pytest.raises(exc.NoSuchTableError):
+        sa.Table("nowhere", sa.MetaData(), autoload_with=reflected)
+
+
+def test_a_whole_schema_is_reflected_in_a_few_queries(reflected: sa.Engine) -> None:
+    run(reflected, *(f"CREATE OR REPLACE TABLE sa_schema.t{n} (i INTEGER)" for n in range(5)))
+    seen: list[str] = []
+    sa.event.listen(reflected, "before_cursor_execute", lambda *call: seen.append(call[2]))
+    metadata = sa.MetaData()
+    metadata.reflect(reflected, schema="sa_schema", views=True)
+    names = {f"sa_schema.t{n}" for n in range(5)} | {"sa_schema.wide", "sa_schema.narrow"}
+    assert names == set(metadata.tables)
+    assert sum("duckdb_columns" in sql for sql in seen) == 1
+    copy = metadata.tables["sa_schema.wide"].to_metadata(sa.MetaData(), name="wide_copy")
+    copy.create(reflected)
+    with reflected.connect() as connection:
+        assert connection.execute(sa.select(copy)).all() == []
+    copy.drop(reflected)
+    run(reflected, *(f"DROP TABLE sa_schema.t{n}" for n in range(5)))
+
+
+def test_temporary_tables_belong_to_their_connection(engine: sa.Engine) -> None:
+    with engine.connect() as connection:
+        key = sa.Column("id", sa.Integer, primary_key=True)
+        mine = sa.Table("sa_mine", sa.MetaData(), key, prefixes=["TEMPORARY"])
+        mine.create(connection)
+        inspector = sa.inspect(connection)
+        assert inspector.get_temp_table_names() == ["sa_mine"]
+        assert "sa_mine" not in inspector.get_table_names()
+        assert inspector.has_table("sa_mine")
+        assert [one["name"] for one in inspector.get_columns("sa_mine")] == ["id"]
+        connection.execute(mine.insert(), {"id": 1})
+        with pytest.raises(exc.IntegrityError):
+            connection.execute(mine.insert(), {"id": 1})
+
+
+def test_what_a_tool_like_superset_asks(reflected: sa.Engine) -> None:
+    inspector = sa.inspect(reflected)
+    for schema in inspector.get_schema_names():
+        for name in [*inspector.get_table_names(schema), *inspector.get_view_names(schema)]:
+            columns = inspector.get_columns(name, schema)
+            inspector.get_pk_constraint(name, schema)
+            inspector.get_indexes(name, schema)
+            table = sa.table(name, *(sa.column(one["name"]) for one in columns), schema=schema)
+            text = str(
+                sa.select(*table.columns)
+                .limit(5)
+                .compile(reflected, compile_kwargs={"literal_binds": True})
+            )
+            with reflected.connect() as connection:
+                result = connection.execute(sa.text(text))
+                assert list(result.keys()) == [one["name"] for one in columns]
+
+
+# ---- pandas --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def frame() -> pd.DataFrame:
+    size = 5_000
+    frame = pd.DataFrame(
+        {
+            "i": np.arange(size),
+            "x": np.linspace(0, 1, size),
+            "s": [f"text {n}" for n in range(size)],
+            "t": pd.date_range("2020-01-01", periods=size, freq="s"),
+            "b": np.arange(size) % 2 == 0,
+        }
+    )
+    frame.loc[3, "s"] = None
+    frame.loc[4, "x"] = np.nan
+    frame.loc[5, "t"] = pd.NaT
+    return frame
+
+
+def test_a_frame_goes_to_the_lake_and_comes_back(engine: sa.Engine, frame: pd.DataFrame) -> None:
+    assert frame.to_sql("pandas_frame", engine, index=False) == len(frame)
+    back = pd.read_sql("SELECT * FROM pandas_frame ORDER BY i", engine)
+    pd.testing.assert_frame_equal(back, frame, check_dtype=False)
+    kinds = {
+        one["name"]: str(one["type"]) for one in sa.inspect(engine).get_columns("pandas_frame")
+    }
+    assert kinds == {"i": "BIGINT", "x": "DOUBLE", "s": "VARCHAR", "t": "TIMESTAMP", "b": "BOOLEAN"}
+
+
+def test_a_frame_is_appended_replaced_or_refused(engine: sa.Engine, frame: pd.DataFrame) -> None:
+    count = sa.text("SELECT count(*) FROM pandas_modes")
+    with engine.connect() as connection:
+        for mode, rows in (("replace", 5_000), ("append", 10_000), ("replace", 5_000)):
+            frame.to_sql("pandas_modes", engine, if_exists=mode, chunksize=2_000)
+            assert connection.scalar(count) == rows
+            connection.rollback()
+    with pytest.raises(ValueError, match="already exists"):
+        frame.to_sql("pandas_modes", engine)
+    frame.head(50).to_sql("pandas_multi", engine, method="multi", schema="main")
+    assert len(pd.read_sql_table("pandas_multi", engine, index_col="index")) == 50
+
+
+def test_many_rows_are_one_insert(engine: sa.Engine, frame: pd.DataFrame) -> None:
+    seen: list[bool] = []
+    sa.event.listen(
+        engine,
+        "before_cursor_execute",
+        lambda *call: seen.append(call[5]) if call[2].startswith("INSERT") else None,
+    )
+    frame.to_sql("pandas_one_insert", engine)
+    assert seen == [True]  # executemany, once
+
+
+def test_reading_with_parameters_chunks_and_tables(engine: sa.Engine, frame: pd.DataFrame) -> None:
+    frame.to_sql("pandas_read", engine, index=False)
+    query = sa.text("SELECT i FROM pandas_read WHERE i < :limit")
+    assert len(pd.read_sql(query, engine, params={"limit": 10})) == 10
+    assert len(pd.read_sql("pandas_read", engine)) == len(frame)
+    table = sa.Table("pandas_read", sa.MetaData(), autoload_with=engine)
+    assert len(pd.read_sql(sa.select(table).where(table.c.b), engine)) == len(frame) // 2
+    chunks = [len(chunk) for chunk in pd.read_sql("FROM pandas_read", engine, chunksize=2_000)]
+    assert chunks == [2_000, 2_000, 1_000]
+
+
+def test_a_foreign_key_is_left_out_with_a_warning(engine: sa.Engine) -> None:
+    metadata = sa.MetaData()
+    sa.Table("sa_parent", metadata, sa.Column("id", sa.Integer, primary_key=True))
+    sa.Table("sa_child", metadata, sa.Column("of", sa.ForeignKey("sa_parent.id"), index=True))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        metadata.create_all(engine)
+    assert ["ForeignKeyConstraint" in str(one.message) for one in caught] == [True]
+    metadata.drop_all(engine)

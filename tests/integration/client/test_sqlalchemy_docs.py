@@ -1,0 +1,28 @@
+"""The examples of docs/sqlalchemy.md run as they stand."""
+
+from __future__ import annotations
+
+import gc
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from swanlake.client.sqlalchemy_dialect import _OPTIONS
+from tests.server_process import ServerProcess
+
+DOCUMENT = (Path(__file__).parents[3] / "docs" / "sqlalchemy.md").read_text()
+
+
+def test_the_examples_run(start_server: Callable[..., ServerProcess]) -> None:
+    server = start_server()
+    for example in re.findall(r"```python\n(.*?)```", DOCUMENT, re.DOTALL):
+        names: dict[str, object] = {}
+        exec(example.replace("127.0.0.1:4214", f"127.0.0.1:{server.port}"), names)
+        if "engine" in names:
+            names["engine"].dispose()  # type: ignore[attr-defined]
+    gc.collect()  # what an example forgot to close would say so here
+
+
+def test_the_options_of_a_url_are_documented() -> None:
+    documented = set(re.findall(r"^\| `(\w+)` \|", DOCUMENT, re.MULTILINE))
+    assert {"tls", *_OPTIONS} <= documented

@@ -1,0 +1,182 @@
+"""The SQLAlchemy dialect without a server: URLs, types, and the SQL it writes."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy import exc
+from sqlalchemy.engine import make_url
+from sqlalchemy.schema import CreateIndex, CreateTable
+
+from swanlake import dbapi
+from swanlake.client.sqlalchemy_dialect import SwanLakeDialect
+from swanlake.client.sqlalchemy_dialect.types import HUGEINT, MAP, STRUCT, UNION, parse_type
+from swanlake.errors import ClientClosed, ConfigError, ConnectionLost, QueryError, SessionLost
+
+PYPROJECT = Path(__file__).parents[3] / "pyproject.toml"
+DIALECT = SwanLakeDialect()
+
+
+def text_of(statement: Any, **options: Any) -> str:
+    return " ".join(str(statement.compile(dialect=DIALECT, **options)).split())
+
+
+def test_the_package_announces_the_dialect() -> None:
+    project = tomllib.loads(PYPROJECT.read_text())["project"]
+    module, name = project["entry-points"]["sqlalchemy.dialects"]["swanlake"].split(":")
+    assert f"{module}:{name}" == f"{SwanLakeDialect.__module__}:{SwanLakeDialect.__name__}"
+    assert project["optional-dependencies"]["sqlalchemy"]
+
+
+@pytest.mark.parametrize(
+    ("url", "address", "options"),
+    [
+        ("swanlake://", "grpc://127.0.0.1:4214", {}),
+        ("swanlake://lake.example/sales", "grpc://lake.example:4214/sales", {}),
+        ("swanlake://[::1]:5000", "grpc://[::1]:5000", {}),
+        ("swanlake://h/a%20b", "grpc://h:4214/a%20b", {}),
+        ("swanlake://h?tls=true&tls_ca=ca.pem", "grpc+tls://h:4214", {"tls_ca": "ca.pem"}),
+        ("swanlake://u:p%40@h", "grpc://h:4214", {"user": "u", "password": "p@"}),
+        ("swanlake://:secret@h", "grpc://h:4214", {"token": "secret"}),
+        ("swanlake://h?token=secret", "grpc://h:4214", {"token": "secret"}),
+        ("swanlake://h?timeout=2.5", "grpc://h:4214", {"timeout": 2.5}),
+    ],
+)
+def test_a_url_says_where_and_who(url: str, address: str, options: dict[str, Any]) -> None:
+    assert DIALECT.create_connect_args(make_url(url)) == ([address], options)
+
+
+@pytest.mark.parametrize("query", ["tls=perhaps", "timeout=soon", "colour=blue"])
+def test_an_option_that_is_none_is_refused(query: str) -> None:
+    with pytest.raises(ConfigError, match=query.split("=")[0]):
+        DIALECT.create_connect_args(make_url(f"swanlake://h?{query}"))
+
+
+def test_no_repr_of_an_engine_shows_a_token() -> None:
+    for url in ("swanlake://h?token=secret", "swanlake://:secret@h"):
+        engine = sa.create_engine(url)
+        assert "secret" not in f"{engine!r} {engine.url} {engine.url!r}"
+        assert engine.dialect.create_connect_args(engine.url)[1] == {"token": "secret"}
+
+
+@pytest.mark.parametrize(
+    ("given", "used"),
+    [({}, "from the shell"), ({"token": "mine"}, "mine"), ({"user": "u", "password": "p"}, None)],
+)
+def test_the_token_of_the_environment_is_for_who_brings_nothing(
+    given: dict[str, str], used: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: dict[str, Any] = {}
+    monkeypatch.setattr(dbapi, "connect", lambda url, **options: seen.update(options))
+    monkeypatch.setenv("SWANLAKE_TOKEN", "from the shell")
+    DIALECT.connect("grpc://h", **given)
+    assert seen.get("token") == used
+
+
+def test_what_ends_a_connection_ends_it_for_the_pool() -> None:
+    for error in (ConnectionLost("x"), SessionLost("x"), ClientClosed("x")):
+        assert DIALECT.is_disconnect(error, None, None)
+    assert not DIALECT.is_disconnect(QueryError("x"), None, None)
+
+
+TYPES = [
+    "BOOLEAN TINYINT SMALLINT INTEGER BIGINT HUGEINT UTINYINT USMALLINT UINTEGER UBIGINT UHUGEINT",
+    "BIGNUM DOUBLE VARCHAR BLOB BIT DATE TIME TIMESTAMP TIMESTAMP_S TIMESTAMP_MS TIMESTAMP_NS",
+    "INTERVAL UUID JSON",
+]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *" ".join(TYPES).split(),
+        "TIMESTAMP WITH TIME ZONE",
+        "TIME WITH TIME ZONE",
+        "DECIMAL(10, 2)",
+        "INTEGER[]",
+        "DECIMAL(38, 0)[][]",
+        'STRUCT(a INTEGER, "b c" VARCHAR[], "q""(,)" DATE)',
+        "MAP(VARCHAR, STRUCT(x DOUBLE, y MAP(INTEGER, BLOB)))",
+        "UNION(num INTEGER, str VARCHAR)",
+        "STRUCT(a STRUCT(b INTEGER)[])[]",
+    ],
+)
+def test_a_type_that_is_reflected_is_written_as_it_was(text: str) -> None:
+    assert DIALECT.type_compiler_instance.process(parse_type(text)) == text
+
+
+def test_nested_types_tell_what_is_in_them() -> None:
+    struct = parse_type("STRUCT(a DECIMAL(10,2), b HUGEINT)")
+    assert isinstance(struct, STRUCT)
+    assert (struct.fields["a"].scale, type(struct.fields["b"])) == (2, HUGEINT)  # type: ignore[attr-defined]
+    mapped = parse_type("MAP(VARCHAR, UNION(i INTEGER, s VARCHAR))")
+    assert isinstance(mapped, MAP)
+    assert isinstance(mapped.value, UNION)
+    assert parse_type("ENUM('a', 'it''s, ok')").enums == ["a", "it's, ok"]  # type: ignore[attr-defined]
+
+
+def test_a_type_without_a_counterpart_is_said_to_be_one() -> None:
+    with pytest.warns(exc.SAWarning, match="GEOMETRY"):
+        assert isinstance(parse_type("GEOMETRY"), sa.types.NullType)
+
+
+def test_names_are_quoted_where_they_must_be() -> None:
+    table = sa.table("Capital", sa.column("select"), sa.column('a"b'), sa.column("plain"))
+    assert text_of(sa.select(table)) == (
+        'SELECT "Capital"."select", "Capital"."a""b", "Capital".plain FROM "Capital"'
+    )
+    assert text_of(sa.select(sa.column("x")).select_from(sa.table("t", schema="Some Day"))) == (
+        'SELECT x FROM "Some Day".t'
+    )
+
+
+def test_every_reserved_word_is_quoted() -> None:
+    duckdb = pytest.importorskip("duckdb")
+    sql = "SELECT keyword_name FROM duckdb_keywords() WHERE keyword_category = 'reserved'"
+    with duckdb.connect() as connection:
+        words = {word for (word,) in connection.execute(sql).fetchall()}
+    assert words <= DIALECT.identifier_preparer.reserved_words
+
+
+def test_parameters_are_numbered() -> None:
+    """DuckDB counts the ? of this statement in another order."""
+    table = sa.table("t", sa.column("a"), sa.column("b"))
+    other = sa.select(sa.literal("x").label("b")).subquery("other")
+    change = sa.update(table).values(a=1).where(table.c.b == other.c.b)
+    assert text_of(change) == (
+        "UPDATE t SET a=$1 FROM (SELECT $2 AS b) AS other WHERE t.b = other.b"
+    )
+
+
+def test_expressions_are_duckdbs() -> None:
+    x, j = sa.column("x", sa.Integer), sa.column("j", sa.JSON)
+    as_text = {"compile_kwargs": {"literal_binds": True}}
+    assert text_of(x // 2, **as_text) == "x // 2"
+    assert text_of(sa.column("s", sa.String).regexp_match("^a"), **as_text) == (
+        "regexp_matches(s, '^a')"
+    )
+    assert text_of(j["k"].as_integer(), **as_text) == "CAST((j ->> '$.\"k\"') AS INTEGER)"
+    assert text_of(j[("k", 0)], **as_text) == "(j -> '$.\"k\"[0]')"
+    assert text_of(sa.select(x).offset(3), **as_text) == "SELECT x OFFSET 3"
+    assert text_of(sa.select(x).with_for_update()) == "SELECT x"
+    assert text_of(sa.literal(b"\x00'"), **as_text) == "from_hex('0027')"
+
+
+def test_a_table_is_made_of_what_ducklake_keeps() -> None:
+    meta = sa.MetaData()
+    parent = sa.Table("parent", meta, sa.Column("id", sa.Integer, primary_key=True))
+    assert text_of(CreateTable(parent)) == "CREATE TABLE parent ( id INTEGER NOT NULL )"
+    child = sa.Table("child", meta, sa.Column("of", sa.ForeignKey("parent.id"), index=True))
+    with pytest.warns(exc.SAWarning, match="no ForeignKeyConstraint: table child is made without"):
+        assert text_of(CreateTable(child)) == "CREATE TABLE child ( of INTEGER )"
+    assert text_of(CreateIndex(next(iter(child.indexes)))).startswith("SELECT 'DuckLake has no")
+
+
+def test_a_temporary_table_keeps_its_constraints() -> None:
+    key = sa.Column("id", sa.Integer, primary_key=True)
+    table = sa.Table("mine", sa.MetaData(), key, prefixes=["TEMPORARY"])
+    assert text_of(CreateTable(table)).endswith("( id INTEGER NOT NULL, PRIMARY KEY (id) )")
