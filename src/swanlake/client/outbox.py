@@ -243,7 +243,7 @@ class Outbox:
         except SwanLakeError as error:
             self._table_not_told(error)
             return
-        except Exception as unforeseen:  # noqa: BLE001 - a thread that dies would answer nobody
+        except Exception as unforeseen:  # a thread that dies would answer nobody
             log.exception("writer of %s: its columns", self.table_name)
             self._table_not_told(InvalidRequest(f"The table is not understood: {unforeseen!r}"))
             return
