@@ -281,7 +281,7 @@ class Outbox:
             )
         except SwanLakeError as error:
             self._failed(batch, error)
-        except Exception as unforeseen:
+        except Exception as unforeseen:  # a thread that dies would lose it without a word
             log.exception("writer of %s: batch %s", self.table_name, batch.sequence)
             self._failed(batch, InvalidRequest(f"The batch could not be sent: {unforeseen!r}"))
         else:
