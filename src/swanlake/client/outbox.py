@@ -190,9 +190,9 @@ class Outbox:
             failures = self._batcher.give_up_all(error, time.monotonic())
             self._changed.notify_all()
             done = self._now_done()
-        _resolve(done)
         for failure in failures:
             self._tell(failure)
+        _resolve(done)  # after the telling: a flush that ends now has something to raise
 
     def _at_exit(self) -> None:
         """The program ends and nobody closed the writer: what was written is sent all the same."""
@@ -243,8 +243,12 @@ class Outbox:
         except SwanLakeError as error:
             self._table_not_told(error)
             return
+        except Exception as unforeseen:  # a thread that dies would answer nobody
+            log.exception("writer of %s: its columns", self.table_name)
+            self._table_not_told(InvalidRequest(f"The table is not understood: {unforeseen!r}"))
+            return
         with self._changed:
-            self.table, self._asked_at = table, time.monotonic()
+            self.table, self._asked_at, self._last_error = table, time.monotonic(), None
             asking, self._asking = self._asking, []
         for one in asking:
             if one.set_running_or_notify_cancel():
@@ -277,7 +281,7 @@ class Outbox:
             )
         except SwanLakeError as error:
             self._failed(batch, error)
-        except Exception as unforeseen:
+        except Exception as unforeseen:  # a thread that dies would lose it without a word
             log.exception("writer of %s: batch %s", self.table_name, batch.sequence)
             self._failed(batch, InvalidRequest(f"The batch could not be sent: {unforeseen!r}"))
         else:
