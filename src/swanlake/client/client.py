@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from os import PathLike
@@ -27,8 +28,12 @@ T = TypeVar("T")
 class SessionStatements(Statements):
     """Statements that share a session: its transaction, temp tables and settings."""
 
-    _connection: Connection
     _default_timeout: float | None
+
+    @property
+    @abstractmethod
+    def _connection(self) -> Connection:
+        """Where the session is; raises ClientClosed when it is ours no more."""
 
     @property
     def session_id(self) -> str:
@@ -130,14 +135,16 @@ class FlightSQLClient(SessionStatements):
             url, token=token, user=user, password=password, tls_ca=tls_ca, headers=headers
         )
         self._default_timeout = timeout
-        self._connection = Connection(
-            address, connect_timeout=connect_timeout, cancel_grace=cancel_grace
-        )
+        self._own = Connection(address, connect_timeout=connect_timeout, cancel_grace=cancel_grace)
         try:
-            self._connection.open().wait()
+            self._own.open().wait()
         except BaseException:
-            self._connection.close(timeout=0.1)
+            self._own.close(timeout=0.1)
             raise
+
+    @property
+    def _connection(self) -> Connection:
+        return self._own
 
     @property
     def closed(self) -> bool:
@@ -159,7 +166,7 @@ class FlightSQLClient(SessionStatements):
         self.close()
 
     def __del__(self) -> None:
-        connection = getattr(self, "_connection", None)
+        connection = getattr(self, "_own", None)
         if connection is not None and not connection.closed:
             warnings.warn(f"{self!r} was not closed", ResourceWarning, stacklevel=1, source=self)
 

@@ -42,6 +42,8 @@ class Request(Generic[T]):
     ask: Callable[[Connection, Call], T]
     #: True if it certainly cannot write.
     repeatable: bool = False
+    #: True if it certainly leaves nothing behind in the session: no setting, no temporary table.
+    traceless: bool = False
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -120,6 +122,8 @@ class Connection:
         self.broken: SwanLakeError | None = None
         #: True if the last word from the network was a bad one.
         self.suspect = False
+        #: True once something was asked that may have left its traces in the session.
+        self.has_traces = False
         #: The name of the open transaction, if there is one.
         self.transaction: bytes | None = None
         self._connect_timeout = connect_timeout
@@ -136,9 +140,17 @@ class Connection:
     def closed(self) -> bool:
         return self._closed
 
+    @property
+    def busy(self) -> bool:
+        """True while a call is under way."""
+        with self._lock:
+            return any(not statement.future.done() for statement in self._under_way)
+
     def open(self) -> Statement[None]:
         """Begins to connect."""
-        request = Request(lambda connection, call: connection.driver.open(call.deadline))
+        request = Request(
+            lambda connection, call: connection.driver.open(call.deadline), traceless=True
+        )
         return self.begin(request, Call(Deadline(self._connect_timeout)))
 
     def begin(self, request: Request[T], call: Call) -> Statement[T]:
@@ -146,6 +158,7 @@ class Connection:
         check_fork()  # there is no thread that would make the call
         if self._closed:
             raise ClientClosed(f"The connection {self.session_id} is closed.")
+        self.has_traces |= not request.traceless
         call.headers = {**request.headers, **call.headers}
         statement = Statement(self, call, self._line.submit(lambda: self._ask(request, call)))
         with self._lock:

@@ -59,8 +59,7 @@ class Statements(ABC):
         timeout: Timeout = UNSET,
     ) -> QueryResult:
         """Runs any text, never a second time; gives rows or the count of affected ones."""
-        request = requests.query(sql, params)
-        return self._run(Request(request.ask), options, timeout)
+        return self._run(requests.execute(sql, params), options, timeout)
 
     def ingest(
         self,

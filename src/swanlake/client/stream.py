@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from swanlake.client import requests
-from swanlake.client.connection import Connection
+from swanlake.client.connection import Connection, Statement
 from swanlake.client.driver import Call, Rows
 from swanlake.errors import ClientClosed, SwanLakeError
 
@@ -59,12 +59,23 @@ class ResultStream:
         if self._closed:
             raise ClientClosed("The stream is closed.")
         try:
-            batch = self._connection.begin(requests.read(self._rows), self._call).wait()
+            batch = self.begin_read().wait()
         except SwanLakeError:
-            self._ended = True
+            self.end()
             raise
-        self._ended = batch is None
+        if batch is None:
+            self.end()
         return batch
+
+    def begin_read(self) -> Statement[Any | None]:
+        """Begins to fetch the next batch; who does so calls ``end`` when there is none."""
+        return self._connection.begin(requests.read(self._rows), self._call)
+
+    def end(self) -> None:
+        """There is nothing more to read, and the connection is for others."""
+        if not self._ended:
+            self._ended = True
+            self._released()
 
     def read_all(self) -> Any:
         """The rest, as one table."""
@@ -87,13 +98,13 @@ class ResultStream:
             if not self._ended and not self._connection.closed:
                 self._drain()
         finally:
-            self._released()
+            self.end()
 
     def _drain(self) -> None:
         """Ends the call: the connection is for the next statement only when this one is over."""
         self._rows.stop()
         try:
-            while self._connection.begin(requests.read(self._rows), self._call).wait() is not None:
+            while self.begin_read().wait() is not None:
                 pass
         except SwanLakeError:
             pass  # that it was stopped
