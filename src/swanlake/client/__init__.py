@@ -1,7 +1,16 @@
 """The client: what the base install of SwanLake is."""
 
+from swanlake.client.aio import (
+    AsyncFlightSQLPool,
+    AsyncPooledConnection,
+    AsyncPreparedQuery,
+    AsyncResultStream,
+    AsyncSessionHandle,
+)
 from swanlake.client.client import FlightSQLClient, PreparedQuery, connect
 from swanlake.client.options import CANCEL_GRACE, CONNECT_TIMEOUT, UNSET, PoolConfig, QueryOptions
+from swanlake.client.pool import FlightSQLPool, PooledConnection, SessionHandle
+from swanlake.client.pool_core import PoolStats
 from swanlake.client.result import QueryResult, UpdateResult
 from swanlake.client.stream import ResultStream
 
@@ -9,12 +18,21 @@ __all__ = [
     "CANCEL_GRACE",
     "CONNECT_TIMEOUT",
     "UNSET",
+    "AsyncFlightSQLPool",
+    "AsyncPooledConnection",
+    "AsyncPreparedQuery",
+    "AsyncResultStream",
+    "AsyncSessionHandle",
     "FlightSQLClient",
+    "FlightSQLPool",
     "PoolConfig",
+    "PoolStats",
+    "PooledConnection",
     "PreparedQuery",
     "QueryOptions",
     "QueryResult",
     "ResultStream",
+    "SessionHandle",
     "UpdateResult",
     "connect",
 ]

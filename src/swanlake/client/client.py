@@ -18,7 +18,7 @@ from swanlake.client.driver import Call, Prepared
 from swanlake.client.options import CANCEL_GRACE, CONNECT_TIMEOUT, UNSET, QueryOptions
 from swanlake.client.parameters import Parameters
 from swanlake.client.result import QueryResult, UpdateResult
-from swanlake.client.statements import Statements, Timeout, limit
+from swanlake.client.statements import Statements, Timeout, call_for, limit
 from swanlake.client.stream import ResultStream
 from swanlake.errors import SwanLakeError
 
@@ -96,18 +96,16 @@ class SessionStatements(Statements):
         return self._connection.begin(request, self._call(options, timeout)).wait()
 
     def _call(self, options: QueryOptions | None, timeout: Timeout) -> Call:
-        deadline = Deadline(limit(options, timeout, self._default_timeout))
-        if options is not None and options.query_id:
-            return Call(deadline, options.query_id)
-        return Call(deadline)
+        return call_for(options, Deadline(limit(options, timeout, self._default_timeout)))
 
     def _roll_back_quietly(self) -> None:
         """What failed matters more than that its transaction could not be ended in order."""
         if self.in_transaction and self._connection.broken is None:
             try:
-                self.rollback()
+                self.rollback(timeout=self._connection.cancel_grace)
             except SwanLakeError:
                 self._connection.transaction = None
+                self._connection.has_traces = True  # what is left of it nobody knows
 
 
 class FlightSQLClient(SessionStatements):

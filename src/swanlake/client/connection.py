@@ -51,7 +51,7 @@ class Statement(Generic[T]):
     """A request under way on a connection."""
 
     def __init__(self, connection: Connection, call: Call, future: Future[T]) -> None:
-        self._connection = connection
+        self.connection = connection
         self.call = call
         self.future = future
 
@@ -74,7 +74,7 @@ class Statement(Generic[T]):
 
     def give_up(self) -> QueryTimeout:
         """Leaves a call to itself that even its deadline did not end; what to raise for it."""
-        self._connection.give_up()
+        self.connection.give_up()
         self.future.cancel()
         error = QueryTimeout(
             f"The server did not answer within {self.call.deadline.timeout:g} s; the connection "
@@ -89,20 +89,20 @@ class Statement(Generic[T]):
         A connection whose statement does not end in time is given up.
         """
         self.future.cancel()  # does something only while it waits for others on this connection
-        grace = Deadline(self._connection.cancel_grace)
+        grace = Deadline(self.connection.cancel_grace)
         while not self.future.done():
             if self.call.rows is not None:
                 self.call.rows.stop()
             try:
-                if self._connection.driver.can_cancel:
-                    self._connection.driver.cancel(self.call.query_id, grace)
+                if self.connection.driver.can_cancel:
+                    self.connection.driver.cancel(self.call.query_id, grace)
                 left = grace.remaining()
             except SwanLakeError:
                 break  # nobody hears us, or the time is over
             wait_for([self.future], min(_STOP_INTERVAL, left or 0.0))
         wait_for([self.future], grace.patience(0))
         if not self.future.done():
-            self._connection.give_up()
+            self.connection.give_up()
         return self.future.done()
 
 

@@ -193,8 +193,7 @@ class PoolCore(Generic[C]):
 
     def acquire(self, waiter: Waiter[C], now: float) -> list[Action[C]]:
         """Somebody wants a connection; raises PoolClosed or TooManyRequests."""
-        if self.is_closed:
-            raise self._closed_error()
+        self.check_open()
         if self._queue_is_full(now):
             raise TooManyRequests(
                 f"The pool {self._config.name} has {self.max_size} connections, and "
@@ -305,6 +304,11 @@ class PoolCore(Generic[C]):
         return [self._drop(slot, now) for slot in list(self._in(State.IN_USE, State.CHECKING))]
 
     # ---- the present -----------------------------------------------------------------------------
+
+    def check_open(self) -> None:
+        """Raises PoolClosed if the pool is."""
+        if self.is_closed:
+            raise self._closed_error()
 
     @property
     def size(self) -> int:

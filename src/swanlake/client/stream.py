@@ -52,6 +52,11 @@ class ResultStream:
         """Rows that the statement changed; -1 if it does not say."""
         return self._rows.affected
 
+    @property
+    def ended(self) -> bool:
+        """True if there is nothing more to read."""
+        return self._ended
+
     def read(self) -> Any | None:
         """The next batch, or None after the last."""
         if self._ended:
@@ -126,3 +131,11 @@ class ResultStream:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def end_unread(statement: Statement[Rows]) -> bool:
+    """Ends a stream whose reader left before it began; False if its connection was given up."""
+    over = statement.stop()
+    if over and statement.call.rows is not None:
+        ResultStream(statement.connection, statement.call.rows, statement.call).close()
+    return over
