@@ -248,7 +248,9 @@ class PoolCore(Generic[C]):
             self._outage = _Outage(now)
         gives_up_at = self._outage.since + self._config.reconnect_timeout
         if now < gives_up_at:
-            self._outage.plan(now, gives_up_at, self._random())
+            # Of attempts that were made at the same time, one puts off the next.
+            if slot.since >= self._outage.retry_at:
+                self._outage.plan(now, gives_up_at, self._random())
             return self._settle(now)
         self._outage = None
         return [*self._rest(error), GaveUp(error), *self._settle(now)]
