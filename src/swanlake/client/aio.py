@@ -107,13 +107,11 @@ class AsyncFlightSQLPool(PoolBase, AsyncStatements):
         except BaseException:
             self._keeper.release_unread(slot, statement)
             raise
-        return AsyncResultStream(
-            ResultStream(slot.connection, rows, call, lambda: self._keeper.release(slot))
-        )
+        return AsyncResultStream(self._keeper.lend_stream(slot, rows, call))
 
     async def _run(self, request: Request[T], options: QueryOptions | None, timeout: Timeout) -> T:
         deadline = self._deadline(options, timeout)
-        with self._keeper.telemetry.span("swanlake.statement"):
+        with self._keeper.telemetry.span("swanlake.query"):
             try:
                 return await self._attempt(request, options, deadline)
             except TRANSPORT_ERRORS as failure:
@@ -221,7 +219,7 @@ class AsyncSessionStatements(AsyncStatements):
 
     async def cancel(self) -> bool:
         """Stops what runs here, from another task; False if nothing did."""
-        return await asyncio.wrap_future(in_background("swanlake-cancel", self._connection.cancel))
+        return await _apart("swanlake-cancel", self._connection.cancel)
 
     @property
     def _connection(self) -> Connection:
@@ -253,7 +251,7 @@ class AsyncSessionStatements(AsyncStatements):
             in_background("swanlake-stop", lambda: end_unread(statement))
             raise
         stream = ResultStream(connection, rows, call)
-        self._streams = [*(one for one in self._streams if not one.ended), stream]
+        self._streams = [*(one for one in self._streams if not one.is_over), stream]
         return AsyncResultStream(stream)
 
     async def _roll_back_quietly(self) -> None:
@@ -303,7 +301,7 @@ class AsyncPooledConnection(AsyncSessionStatements):
     def __del__(self) -> None:
         slot = getattr(self, "_slot", None)
         if slot is not None:
-            self._keeper.release(slot, keep=False)
+            self._keeper.reclaim(slot)
             warnings.warn(f"{self!r} was not closed", ResourceWarning, stacklevel=1, source=self)
 
 
@@ -391,7 +389,7 @@ class AsyncResultStream:
 
     async def read(self) -> Any | None:
         """The next batch, or None after the last."""
-        if self._stream.ended:
+        if self._stream.at_end():
             return None
         statement = self._stream.begin_read()
         try:
@@ -412,9 +410,8 @@ class AsyncResultStream:
 
     async def close(self) -> None:
         """Lets go of what was not read; can be called again."""
-        if not self._stream.ended:
-            # A task that is cancelled here leaves; the thread brings it to its end.
-            await asyncio.wrap_future(in_background("swanlake-close-stream", self._stream.close))
+        if not self._stream.is_over:
+            await _apart("swanlake-close-stream", self._stream.close)
 
     async def __aiter__(self) -> AsyncIterator[Any]:
         while (batch := await self.read()) is not None:
@@ -451,3 +448,8 @@ class Acquiring(Generic[A]):
     async def __aexit__(self, *exception: object) -> None:
         if self._acquired is not None:
             await self._acquired.close()
+
+
+async def _apart(name: str, work: Callable[[], T]) -> T:
+    """Awaits what blocks. It comes to its end even if the task is cancelled before it began."""
+    return await asyncio.shield(asyncio.wrap_future(in_background(name, work)))

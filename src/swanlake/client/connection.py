@@ -158,7 +158,8 @@ class Connection:
         check_fork()  # there is no thread that would make the call
         if self._closed:
             raise ClientClosed(f"The connection {self.session_id} is closed.")
-        self.has_traces |= not request.traceless
+        if not request.traceless:
+            self.has_traces = True
         call.headers = {**request.headers, **call.headers}
         statement = Statement(self, call, self._line.submit(lambda: self._ask(request, call)))
         with self._lock:

@@ -12,6 +12,7 @@ import math
 import random
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
@@ -39,7 +40,7 @@ from swanlake.client.pool_core import (
     Slot,
     Waiter,
 )
-from swanlake.client.stream import end_unread
+from swanlake.client.stream import ResultStream, end_unread
 from swanlake.client.telemetry import Telemetry, log
 from swanlake.errors import PoolTimeout, SwanLakeError
 
@@ -103,7 +104,7 @@ class Keeper:
 
     def start(self) -> None:
         """Opens the first connections, if that has not been done; raises PoolClosed."""
-        check_fork()  # before the lock: in a child it may be held for ever
+        check_fork()
         with self._lock:
             self._core.check_open()
             if self._started:
@@ -117,7 +118,9 @@ class Keeper:
 
     def ask(self) -> Caller:
         """Asks for a connection; raises PoolClosed, TooManyRequests or ForkedProcess."""
-        self.start()
+        check_fork()  # before the lock: in a child it may be held for ever
+        if not self._started:
+            self.start()
         caller = Caller(time.monotonic())
         self._do(lambda now: self._core.acquire(caller, now))
         return caller
@@ -159,12 +162,30 @@ class Keeper:
         else:
             in_background("swanlake-stop", lambda: self.release(slot, keep=end_unread(statement)))
 
+    def lend_stream(self, slot: ConnectionSlot, rows: Rows, call: Call) -> ResultStream:
+        """A stream that gives its connection back at its end, or when it is forgotten."""
+
+        def released() -> None:
+            if forgotten.detach() is not None:
+                self.release(slot)
+
+        stream = ResultStream(slot.connection, rows, call, released)
+        forgotten = weakref.finalize(stream, self.reclaim, slot)
+        forgotten.atexit = False
+        return stream
+
+    def reclaim(self, slot: ConnectionSlot) -> None:
+        """Takes a connection back from who has forgotten it, and closes it."""
+        # The garbage collector calls this in the midst of anything, also where the lock is held.
+        in_background("swanlake-reclaim", lambda: self.release(slot, keep=False))
+
     def timeout_error(self, timeout: float) -> PoolTimeout:
         """What is raised for a caller who waited in vain."""
         stats = self.stats()
         failure = self._core.failure
         return PoolTimeout(
-            f"The pool {self.config.name} had no connection to give within {timeout:g} s: "
+            f"The pool {self.config.name} had no connection to give within "
+            f"{round(timeout, 2):g} s: "
             f"{stats.conn_in_use} of {self._core.max_size} are in use and {stats.waiting} other "
             f"callers wait."
             + (f" The last attempt to connect failed: {failure}" if failure is not None else "")
@@ -221,6 +242,10 @@ class Keeper:
     def abandon(self) -> None:
         """Closes also the connections that are in use, and stops what runs on them."""
         self._do(self._core.abandon)
+
+    def close_forgotten(self) -> None:
+        """Closes everything without waiting for anybody; for the garbage collector, as above."""
+        in_background("swanlake-close", self._close_at_once)
 
     def stats(self, *, pop: bool = False) -> PoolStats:
         check_fork()
@@ -310,6 +335,10 @@ class Keeper:
         connection.close(self.config.cancel_grace)
         self.telemetry.of_connection(connection.session_id, "closed")
         self._do(lambda now: self._core.closed(slot, now))
+
+    def _close_at_once(self) -> None:
+        self.close()
+        self.abandon()
 
     def _when(self, expected: Callable[[Core], bool]) -> Future[None]:
         future: Future[None] = Future()

@@ -81,7 +81,7 @@ class FlightSQLPool(PoolBase, Statements):
         except BaseException:
             self._keeper.release_unread(slot, statement)
             raise
-        return ResultStream(slot.connection, rows, call, lambda: self._keeper.release(slot))
+        return self._keeper.lend_stream(slot, rows, call)
 
     def connection(self, *, timeout: Timeout = UNSET) -> PooledConnection:
         """A connection for a while, to be used with ``with``; for statements one after the other.
@@ -104,7 +104,7 @@ class FlightSQLPool(PoolBase, Statements):
 
     def _run(self, request: Request[T], options: QueryOptions | None, timeout: Timeout) -> T:
         deadline = self._deadline(options, timeout)
-        with self._keeper.telemetry.span("swanlake.statement"):
+        with self._keeper.telemetry.span("swanlake.query"):
             try:
                 return self._attempt(request, options, deadline)
             except TRANSPORT_ERRORS as failure:
@@ -179,7 +179,7 @@ class PooledConnection(SessionStatements):
     ) -> ResultStream:
         """Runs a query and gives its rows as they arrive; closed with the connection."""
         stream = super().stream(sql, params, options=options, timeout=timeout)
-        self._streams = [*(one for one in self._streams if not one.ended), stream]
+        self._streams = [*(one for one in self._streams if not one.is_over), stream]
         return stream
 
     def close(self) -> None:
@@ -223,7 +223,7 @@ class PooledConnection(SessionStatements):
     def __del__(self) -> None:
         slot = getattr(self, "_slot", None)
         if slot is not None:
-            self._keeper.release(slot, keep=False)
+            self._keeper.reclaim(slot)
             warnings.warn(f"{self!r} was not closed", ResourceWarning, stacklevel=1, source=self)
 
 

@@ -115,6 +115,5 @@ class PoolBase:
     def __del__(self) -> None:
         keeper: Keeper | None = getattr(self, "_keeper", None)
         if keeper is not None and keeper.started and not keeper.closed and not is_forked():
-            keeper.close()
-            keeper.abandon()
+            keeper.close_forgotten()
             warnings.warn(f"{self!r} was not closed", ResourceWarning, stacklevel=1, source=self)

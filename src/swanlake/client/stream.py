@@ -37,6 +37,7 @@ class ResultStream:
         self._released = released
         self._ended = False
         self._closed = False
+        self._has_let_go = False
 
     @property
     def schema(self) -> Any:
@@ -53,16 +54,14 @@ class ResultStream:
         return self._rows.affected
 
     @property
-    def ended(self) -> bool:
-        """True if there is nothing more to read."""
-        return self._ended
+    def is_over(self) -> bool:
+        """True if it was read to its end, or closed."""
+        return self._ended or self._closed
 
     def read(self) -> Any | None:
         """The next batch, or None after the last."""
-        if self._ended:
+        if self.at_end():
             return None
-        if self._closed:
-            raise ClientClosed("The stream is closed.")
         try:
             batch = self.begin_read().wait()
         except SwanLakeError:
@@ -72,15 +71,20 @@ class ResultStream:
             self.end()
         return batch
 
+    def at_end(self) -> bool:
+        """True after the last batch; raises ClientClosed if it was closed before."""
+        if self._closed and not self._ended:
+            raise ClientClosed("The stream is closed.")
+        return self._ended
+
     def begin_read(self) -> Statement[Any | None]:
         """Begins to fetch the next batch; who does so calls ``end`` when there is none."""
         return self._connection.begin(requests.read(self._rows), self._call)
 
     def end(self) -> None:
         """There is nothing more to read, and the connection is for others."""
-        if not self._ended:
-            self._ended = True
-            self._released()
+        self._ended = True
+        self._let_go()
 
     def read_all(self) -> Any:
         """The rest, as one table."""
@@ -103,7 +107,12 @@ class ResultStream:
             if not self._ended and not self._connection.closed:
                 self._drain()
         finally:
-            self.end()
+            self._let_go()
+
+    def _let_go(self) -> None:
+        if not self._has_let_go:
+            self._has_let_go = True
+            self._released()
 
     def _drain(self) -> None:
         """Ends the call: the connection is for the next statement only when this one is over."""

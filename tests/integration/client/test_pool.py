@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import logging
 import os
+import random
 import threading
 import time
 from collections.abc import Callable
@@ -50,6 +53,11 @@ def idle_session(pool: Any) -> str:
     with pool.connection() as connection:
         connection.query("SELECT 1")
         return str(connection.session_id)
+
+
+def forget(what: Any) -> None:
+    del what
+    gc.collect()
 
 
 def in_use(pool: Any) -> int:
@@ -102,10 +110,25 @@ def test_a_stream_holds_its_connection_until_it_ends(make_pool: MakePool) -> Non
         pool.query("SELECT 1", timeout=0.1)
     stream.close()
     eventually(lambda: in_use(pool) == 0)
+    with pytest.raises(ClientClosed):
+        stream.read()
     read = pool.stream("FROM range(10)")
     assert read.read_all().num_rows == 10
     assert in_use(pool) == 0  # without close
     read.close()
+
+
+def test_a_forgotten_stream_gives_its_connection_back(make_pool: MakePool) -> None:
+    pool = make_pool(max_size=1)
+    forget(pool.stream("FROM range(10_000_000)"))
+    assert pool.query("SELECT 1", timeout=20).scalar() == 1
+
+
+def test_a_forgotten_session_gives_its_connection_back(make_pool: MakePool) -> None:
+    pool = make_pool(max_size=1)
+    with pytest.warns(ResourceWarning, match="was not closed"):
+        forget(pool.acquire_session())
+    assert pool.query("SELECT 1", timeout=20).scalar() == 1
 
 
 def test_spike(make_pool: MakePool, threads: ThreadPoolExecutor) -> None:
@@ -346,7 +369,8 @@ def test_a_stream_ends_with_its_session(make_pool: MakePool) -> None:
     with pool.acquire_session() as session:
         session_id = session.session_id
         stream = session.stream("FROM range(10_000_000)")
-    assert stream.read() is None
+    with pytest.raises(ClientClosed):
+        stream.read()
     with pool.acquire_session() as session:
         assert session.session_id == session_id
 
@@ -416,6 +440,44 @@ def test_a_server_that_stays_away_is_told_of(make_pool: MakePool, proxy: TcpProx
     assert told[0].name == "lost"
     proxy.start()
     assert pool.query("SELECT 1").scalar() == 1
+
+
+def test_adversity(
+    make_pool: MakePool,
+    proxy: TcpProxy,
+    client: swanlake.FlightSQLClient,
+    threads: ThreadPoolExecutor,
+) -> None:
+    """However the network fails, callers get an answer or an error, and the pool stays whole."""
+    chance = random.Random(7)
+    pool = make_pool(proxy.url, max_size=3, connect_timeout=0.5, healthcheck_after_idle=0.05)
+    over = threading.Event()
+    served: list[int] = []
+
+    def call() -> None:
+        while not over.is_set():
+            with contextlib.suppress(SwanLakeError):
+                if chance.random() < 0.5:
+                    served.append(pool.query("SELECT 1", timeout=2).scalar())
+                else:
+                    with pool.acquire_session(timeout=2) as session, session.transaction():
+                        session.query("SELECT 1", timeout=2)
+
+    callers = [threads.submit(call) for _ in range(6)]
+    for fail in [proxy.drop, proxy.black_hole, proxy.restart, proxy.hang] * 2:
+        so_far = len(served)
+        eventually(lambda so_far=so_far: len(served) > so_far)
+        fail()
+        threading.Event().wait(chance.random() / 5)
+        proxy.heal()
+    over.set()
+    for caller in callers:
+        caller.result()
+    eventually(lambda: in_use(pool) == 0)
+    with pool.connection(), pool.connection(), pool.connection() as connection:
+        assert connection.query("SELECT 1").scalar() == 1
+    assert pool.stats().waiting == 0
+    eventually(lambda: client.status()["statements_running"] == 0)
 
 
 # ---- owners --------------------------------------------------------------------------------------
@@ -530,7 +592,7 @@ def _of_pools() -> list[threading.Thread]:
 def test_a_forked_child_is_told_at_once(make_pool: MakePool) -> None:
     pool = make_pool(max_size=1)
     pool.query("SELECT 1")
-    real = getattr(pool, "_real", pool)
+    real: Any = getattr(pool, "_real", pool)
     child = os.fork()
     if child == 0:
         try:
