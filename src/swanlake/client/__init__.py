@@ -1,12 +1,12 @@
 """The client: what the base install of SwanLake is."""
 
-from swanlake.client.aio import (
-    AsyncFlightSQLPool,
+from swanlake.client.async_pool import AsyncFlightSQLPool
+from swanlake.client.async_session import (
     AsyncPooledConnection,
     AsyncPreparedQuery,
-    AsyncResultStream,
     AsyncSessionHandle,
 )
+from swanlake.client.async_stream import AsyncResultStream
 from swanlake.client.client import FlightSQLClient, PreparedQuery, connect
 from swanlake.client.options import CANCEL_GRACE, CONNECT_TIMEOUT, UNSET, PoolConfig, QueryOptions
 from swanlake.client.pool import FlightSQLPool, PooledConnection, SessionHandle

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import warnings
 from types import TracebackType
 from typing import TypeVar
@@ -202,11 +201,7 @@ class PooledConnection(SessionStatements):
         for stream in self._streams:
             stream.close()
         if self.in_transaction:
-            self._keeper.telemetry.of_connection(
-                self.session_id,
-                "was given back with an open transaction, which is rolled back",
-                level=logging.WARNING,
-            )
+            self._keeper.telemetry.open_transaction(self.session_id)
             self._roll_back_quietly()
 
     def __enter__(self: Borrowed) -> Borrowed:

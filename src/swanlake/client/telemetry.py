@@ -37,6 +37,11 @@ class Telemetry:
         """Something happened to one of its connections."""
         log.log(level, "pool %s: connection %s " + words, self.pool, session_id, *details)
 
+    def open_transaction(self, session_id: str) -> None:
+        """Somebody forgot to commit, or to roll back."""
+        words = "was given back with an open transaction, which is rolled back"
+        self.of_connection(session_id, words, level=logging.WARNING)
+
     def acquired(self, seconds: float) -> None:
         """A caller has waited and got his connection."""
         if self._instruments is not None:

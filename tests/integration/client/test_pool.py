@@ -465,8 +465,8 @@ def test_adversity(
 
     callers = [threads.submit(call) for _ in range(6)]
     for fail in [proxy.drop, proxy.black_hole, proxy.restart, proxy.hang] * 2:
-        so_far = len(served)
-        eventually(lambda so_far=so_far: len(served) > so_far)
+        served.clear()
+        eventually(lambda: served)
         fail()
         threading.Event().wait(chance.random() / 5)
         proxy.heal()

@@ -357,6 +357,17 @@ def test_what_waiting_cannot_cure_is_told_at_once() -> None:
     assert script.gave_up == 0
 
 
+def test_who_asks_ends_the_rest() -> None:
+    script = Script(min_idle=2)
+    script.do(script.core.tend(script.now))
+    for _ in range(2):
+        script.fail_to_connect(NotAuthenticated("who are you?"))
+    assert not script.opening
+    script.acquire()
+    script.connect()
+    assert len(script.opening) == 1  # the second of the two that there shall be
+
+
 def test_close_fails_waiters() -> None:
     script = Script(max_size=1)
     slot = script.take()
@@ -380,6 +391,19 @@ def test_what_was_closed_over_its_users_head_does_not_come_back() -> None:
     script.release(slot)
     assert slot.state is State.CLOSING
     assert script.closing == [slot]
+
+
+def test_a_check_that_ends_after_the_end_changes_nothing() -> None:
+    script = Script(healthcheck_after_idle=0)
+    slot = script.take()
+    script.release(slot)
+    script.acquire()
+    script.do(script.core.close(script.now))
+    script.do(script.core.abandon(script.now))
+    assert script.closing == [slot]
+    script.do(script.core.checked(slot, script.now, healthy=False))
+    assert script.closing == [slot]
+    assert script.core.stats().conn_dropped == 1
 
 
 # ---- any order of events -------------------------------------------------------------------------
