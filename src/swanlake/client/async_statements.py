@@ -130,3 +130,9 @@ async def answer_to(statement: Statement[T]) -> T:
         raise  # QueryTimeout is a TimeoutError too
     except TimeoutError:
         raise statement.give_up() from None
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        # Not the task was cancelled, but the statement, by somebody else.
+        raise statement.never_begun() from None

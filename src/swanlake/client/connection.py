@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from concurrent.futures import wait as wait_for
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -19,6 +19,7 @@ from swanlake.client.line import Line
 from swanlake.errors import (
     ClientClosed,
     ConnectionLost,
+    QueryCancelled,
     QueryTimeout,
     ServerUnreachable,
     SessionLost,
@@ -63,6 +64,8 @@ class Statement(Generic[T]):
             if self.future.done():
                 raise  # QueryTimeout is a TimeoutError too
             raise self.give_up() from None
+        except CancelledError:
+            raise self.never_begun() from None
         except (KeyboardInterrupt, SystemExit):
             self.stop()
             raise
@@ -80,6 +83,12 @@ class Statement(Generic[T]):
             f"The server did not answer within {self.call.deadline.timeout:g} s; the connection "
             "was given up."
         )
+        error.query_id = self.call.query_id
+        return error
+
+    def never_begun(self) -> QueryCancelled:
+        """What to raise for a statement that was stopped while others were before it."""
+        error = QueryCancelled("The statement was cancelled before it began.")
         error.query_id = self.call.query_id
         return error
 

@@ -27,6 +27,7 @@ from swanlake.errors import (
     ForkedProcess,
     PoolClosed,
     PoolTimeout,
+    QueryCancelled,
     QueryError,
     QueryTimeout,
     SessionLost,
@@ -353,6 +354,22 @@ def test_an_open_transaction_is_rolled_back_and_told(
     [warning] = [one for one in caplog.records if one.levelno == logging.WARNING]
     assert warning.name == "swanlake.pool"
     assert f"pool careless: connection {session_id} was given back" in warning.getMessage()
+
+
+def test_cancel_stops_what_runs_and_what_waits(
+    make_pool: MakePool, client: swanlake.FlightSQLClient, threads: ThreadPoolExecutor
+) -> None:
+    pool = make_pool(max_size=1)
+    with pool.acquire_session() as session:
+        running = threads.submit(session.query, ENDLESS)
+        eventually(lambda: client.status()["statements_running"] >= 1)
+        waiting = threads.submit(session.query, ENDLESS)
+        eventually(lambda: len(session._connection._under_way) == 2)
+        assert session.cancel()
+        for one in (running, waiting):
+            with pytest.raises(QueryCancelled):
+                one.result()
+        assert session.query("SELECT 1").scalar() == 1
 
 
 def test_a_session_that_was_closed_is_of_no_use(make_pool: MakePool) -> None:
