@@ -234,6 +234,10 @@ class Keeper:
 
     def close(self) -> Future[None]:
         """Gives out no connection any more; done when all have come back and are closed."""
+        if is_forked():
+            nothing: Future[None] = Future()
+            nothing.set_result(None)  # they are the parent's, and so is the lock
+            return nothing
         if not self.closed:
             self.telemetry.event("closed")
             self._do(self._core.close)

@@ -186,6 +186,14 @@ def test_the_loop_is_never_blocked(server: ServerProcess, client: swanlake.Fligh
     run(body, server.url, max_size=1)
 
 
+def test_a_pool_outlives_its_loop(server: ServerProcess) -> None:
+    pool = swanlake.AsyncPool(server.url, max_size=1)
+    for _ in range(2):
+        assert asyncio.run(pool.query("SELECT 1")).scalar() == 1
+    assert pool.stats().conn_created == 1
+    asyncio.run(pool.close())
+
+
 @pytest.mark.parametrize("calls", [300, pytest.param(10_000, marks=pytest.mark.slow)])
 @pytest.mark.timeout(600)
 def test_storm(server: ServerProcess, client: swanlake.FlightSQLClient, calls: int) -> None:

@@ -612,12 +612,14 @@ def test_a_forked_child_is_told_at_once(make_pool: MakePool) -> None:
     real: Any = getattr(pool, "_real", pool)
     child = os.fork()
     if child == 0:
-        try:
-            real._keeper.ask()
-        except ForkedProcess:
-            os._exit(7)
-        finally:
-            os._exit(1)
+        for use in (real._keeper.ask, real.stats, real.drain):
+            try:
+                use()
+                os._exit(1)
+            except ForkedProcess:
+                pass
+        real._keeper.close().result(0)
+        os._exit(7)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 7
     assert pool.query("SELECT 1").scalar() == 1
