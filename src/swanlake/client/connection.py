@@ -202,7 +202,7 @@ class Connection:
         self.cancel()
         if self.broken is None:
             goodbye = self._line.submit(self._end_session)
-            if not wait_for([goodbye], timeout).done:
+            if not wait_for([goodbye], max(0.1, ends - time.monotonic())).done:
                 self.give_up()
         self._line.close()
         if self._line.join(max(0.1, ends - time.monotonic())):
