@@ -79,10 +79,10 @@ class AsyncSessionStatements(AsyncStatements):
         await self.begin_transaction()
         try:
             yield
+            await self.commit()
         except BaseException:
             await self._roll_back_quietly()
             raise
-        await self.commit()
 
     async def cancel(self) -> bool:
         """Stops what runs here, from another task; False if nothing did."""
