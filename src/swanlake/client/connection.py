@@ -43,9 +43,9 @@ class Request(Generic[T]):
     ask: Callable[[Connection, Call], T]
     #: True if it certainly cannot write.
     repeatable: bool = False
+    headers: Mapping[str, str] = field(default_factory=dict)
     #: True if it certainly leaves nothing behind in the session: no setting, no temporary table.
     traceless: bool = False
-    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 class Statement(Generic[T]):

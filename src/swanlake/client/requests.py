@@ -71,7 +71,7 @@ def query(sql: str, params: Parameters = None) -> Request[QueryResult]:
     def ask(connection: Connection, call: Call) -> QueryResult:
         return _collect(begin.ask(connection, call), call)
 
-    return Request(ask, begin.repeatable, begin.traceless)
+    return Request(ask, begin.repeatable, traceless=begin.traceless)
 
 
 def execute(sql: str, params: Parameters = None) -> Request[QueryResult]:
@@ -87,7 +87,7 @@ def stream(sql: str, params: Parameters = None) -> Request[Rows]:
         transaction = connection.transaction
         return connection.driver.query(sql, call, parameters=bound, transaction=transaction)
 
-    return Request(ask, certainly_reads(sql), certainly_traceless(sql))
+    return Request(ask, certainly_reads(sql), traceless=certainly_traceless(sql))
 
 
 def update(sql: str, params: Parameters = None) -> Request[UpdateResult]:
@@ -279,7 +279,11 @@ def _metadata(command: Any) -> Request[QueryResult]:
 
 def status() -> Request[dict[str, Any]]:
     """What the server says of itself."""
-    return Request(lambda connection, call: connection.driver.status(call.deadline), True, True)
+    return Request(
+        lambda connection, call: connection.driver.status(call.deadline),
+        repeatable=True,
+        traceless=True,
+    )
 
 
 def _collect(rows: Rows, call: Call) -> QueryResult:
