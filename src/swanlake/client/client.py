@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from os import PathLike
@@ -23,7 +24,7 @@ from swanlake.client.options import (
 )
 from swanlake.client.parameters import Parameters
 from swanlake.client.result import QueryResult, UpdateResult
-from swanlake.client.statements import Statements, Timeout, limit
+from swanlake.client.statements import Statements, Timeout, call_for, limit
 from swanlake.client.stream import ResultStream
 from swanlake.client.writer import Writer
 from swanlake.errors import SwanLakeError
@@ -34,8 +35,12 @@ T = TypeVar("T")
 class SessionStatements(Statements):
     """Statements that share a session: its transaction, temp tables and settings."""
 
-    _connection: Connection
     _default_timeout: float | None
+
+    @property
+    @abstractmethod
+    def _connection(self) -> Connection:
+        """Where the session is; raises ClientClosed when it is ours no more."""
 
     @property
     def session_id(self) -> str:
@@ -109,18 +114,16 @@ class SessionStatements(Statements):
         return self._connection.begin(request, self._call(options, timeout)).wait()
 
     def _call(self, options: QueryOptions | None, timeout: Timeout) -> Call:
-        deadline = Deadline(limit(options, timeout, self._default_timeout))
-        if options is not None and options.query_id:
-            return Call(deadline, options.query_id)
-        return Call(deadline)
+        return call_for(options, Deadline(limit(options, timeout, self._default_timeout)))
 
     def _roll_back_quietly(self) -> None:
         """What failed matters more than that its transaction could not be ended in order."""
         if self.in_transaction and self._connection.broken is None:
             try:
-                self.rollback()
+                self.rollback(timeout=self._connection.cancel_grace)
             except SwanLakeError:
                 self._connection.transaction = None
+                self._connection.has_traces = True  # what is left of it nobody knows
 
 
 class FlightSQLClient(SessionStatements):
@@ -148,14 +151,16 @@ class FlightSQLClient(SessionStatements):
             url, token=token, user=user, password=password, tls_ca=tls_ca, headers=headers
         )
         self._default_timeout = timeout
-        self._connection = Connection(
-            address, connect_timeout=connect_timeout, cancel_grace=cancel_grace
-        )
+        self._own = Connection(address, connect_timeout=connect_timeout, cancel_grace=cancel_grace)
         try:
-            self._connection.open().wait()
+            self._own.open().wait()
         except BaseException:
-            self._connection.close(timeout=0.1)
+            self._own.close(timeout=0.1)
             raise
+
+    @property
+    def _connection(self) -> Connection:
+        return self._own
 
     @property
     def closed(self) -> bool:
@@ -177,7 +182,7 @@ class FlightSQLClient(SessionStatements):
         self.close()
 
     def __del__(self) -> None:
-        connection = getattr(self, "_connection", None)
+        connection = getattr(self, "_own", None)
         if connection is not None and not connection.closed:
             warnings.warn(f"{self!r} was not closed", ResourceWarning, stacklevel=1, source=self)
 

@@ -44,13 +44,15 @@ class Request(Generic[T]):
     #: True if it certainly cannot write.
     repeatable: bool = False
     headers: Mapping[str, str] = field(default_factory=dict)
+    #: True if it certainly leaves nothing behind in the session: no setting, no temporary table.
+    traceless: bool = False
 
 
 class Statement(Generic[T]):
     """A request under way on a connection."""
 
     def __init__(self, connection: Connection, call: Call, future: Future[T]) -> None:
-        self._connection = connection
+        self.connection = connection
         self.call = call
         self.future = future
 
@@ -62,10 +64,8 @@ class Statement(Generic[T]):
             if self.future.done():
                 raise  # QueryTimeout is a TimeoutError too
             raise self.give_up() from None
-        except CancelledError:  # it waited for others on this connection, and was never sent
-            error = QueryCancelled("The statement was cancelled before it was sent.")
-            error.query_id = self.call.query_id
-            raise error from None
+        except CancelledError:
+            raise self.never_begun() from None
         except (KeyboardInterrupt, SystemExit):
             self.stop()
             raise
@@ -77,12 +77,18 @@ class Statement(Generic[T]):
 
     def give_up(self) -> QueryTimeout:
         """Leaves a call to itself that even its deadline did not end; what to raise for it."""
-        self._connection.give_up()
+        self.connection.give_up()
         self.future.cancel()
         error = QueryTimeout(
             f"The server did not answer within {self.call.deadline.timeout:g} s; the connection "
             "was given up."
         )
+        error.query_id = self.call.query_id
+        return error
+
+    def never_begun(self) -> QueryCancelled:
+        """What to raise for a statement that was stopped while others were before it."""
+        error = QueryCancelled("The statement was cancelled before it began.")
         error.query_id = self.call.query_id
         return error
 
@@ -92,20 +98,20 @@ class Statement(Generic[T]):
         A connection whose statement does not end in time is given up.
         """
         self.future.cancel()  # does something only while it waits for others on this connection
-        grace = Deadline(self._connection.cancel_grace)
+        grace = Deadline(self.connection.cancel_grace)
         while not self.future.done():
             if self.call.rows is not None:
                 self.call.rows.stop()
             try:
-                if self._connection.driver.can_cancel:
-                    self._connection.driver.cancel(self.call.query_id, grace)
+                if self.connection.driver.can_cancel:
+                    self.connection.driver.cancel(self.call.query_id, grace)
                 left = grace.remaining()
             except SwanLakeError:
                 break  # nobody hears us, or the time is over
             wait_for([self.future], min(_STOP_INTERVAL, left or 0.0))
         wait_for([self.future], grace.patience(0))
         if not self.future.done():
-            self._connection.give_up()
+            self.connection.give_up()
         return self.future.done()
 
 
@@ -125,6 +131,8 @@ class Connection:
         self.broken: SwanLakeError | None = None
         #: True if the last word from the network was a bad one.
         self.suspect = False
+        #: True once something was asked that may have left its traces in the session.
+        self.has_traces = False
         #: The name of the open transaction, if there is one.
         self.transaction: bytes | None = None
         self._connect_timeout = connect_timeout
@@ -141,9 +149,17 @@ class Connection:
     def closed(self) -> bool:
         return self._closed
 
+    @property
+    def busy(self) -> bool:
+        """True while a call is under way."""
+        with self._lock:
+            return any(not statement.future.done() for statement in self._under_way)
+
     def open(self) -> Statement[None]:
         """Begins to connect."""
-        request = Request(lambda connection, call: connection.driver.open(call.deadline))
+        request = Request(
+            lambda connection, call: connection.driver.open(call.deadline), traceless=True
+        )
         return self.begin(request, Call(Deadline(self._connect_timeout)))
 
     def like(self, address: Address) -> Connection:
@@ -157,6 +173,8 @@ class Connection:
         check_fork()  # there is no thread that would make the call
         if self._closed:
             raise ClientClosed(f"The connection {self.session_id} is closed.")
+        if not request.traceless:
+            self.has_traces = True
         call.headers = {**request.headers, **call.headers}
         statement = Statement(self, call, self._line.submit(lambda: self._ask(request, call)))
         with self._lock:
@@ -190,7 +208,7 @@ class Connection:
         self.cancel()
         if self.broken is None:
             goodbye = self._line.submit(self._end_session)
-            if not wait_for([goodbye], timeout).done:
+            if not wait_for([goodbye], max(0.1, ends - time.monotonic())).done:
                 self.give_up()
         self._line.close()
         if self._line.join(max(0.1, ends - time.monotonic())):

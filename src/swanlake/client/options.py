@@ -76,6 +76,7 @@ class PoolConfig:
     #: How long a cancelled statement may take to end before its connection is closed.
     cancel_grace: float = CANCEL_GRACE
     #: False: the connection of a SessionHandle is closed with it, and none of its state survives.
+    #: True: it goes back to the pool if only statements on tables ran, which leave nothing behind.
     reuse_sessions: bool = False
     name: str | None = None
 

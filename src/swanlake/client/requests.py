@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
@@ -34,6 +35,13 @@ _QUEUE = "duckling_queue"
 _READS = re.compile(r"\s*(?:SELECT|FROM|VALUES|SHOW|DESCRIBE|SUMMARIZE)\b[^;]*;?\s*\Z", re.I)
 #: Functions that change something although they stand in a SELECT.
 _CHANGES = re.compile(r"\b(?:nextval|setseed|\w+_execute|query)\s*\(", re.I)
+#: Statements that work on tables and leave the session as it is. DDL is not among them: nobody can
+#: tell a temporary table by its first words.
+_TRACELESS = re.compile(
+    r"\s*(?:SELECT|FROM|VALUES|SHOW|DESCRIBE|SUMMARIZE|WITH|INSERT|UPDATE|DELETE|MERGE|COPY)"
+    r"\b[^;]*;?\s*\Z",
+    re.I,
+)
 
 
 def certainly_reads(sql: str) -> bool:
@@ -43,6 +51,15 @@ def certainly_reads(sql: str) -> bool:
     (True, False)
     """
     return _READS.match(sql) is not None and _CHANGES.search(sql) is None
+
+
+def certainly_traceless(sql: str) -> bool:
+    """True only if the text leaves its session as it was; a doubt is a no.
+
+    >>> certainly_traceless("INSERT INTO t VALUES (1)"), certainly_traceless("SET threads = 1")
+    (True, False)
+    """
+    return _TRACELESS.match(sql) is not None and _CHANGES.search(sql) is None
 
 
 # ---- statements ----------------------------------------------------------------------------------
@@ -55,7 +72,12 @@ def query(sql: str, params: Parameters = None) -> Request[QueryResult]:
     def ask(connection: Connection, call: Call) -> QueryResult:
         return _collect(begin.ask(connection, call), call)
 
-    return Request(ask, begin.repeatable)
+    return Request(ask, begin.repeatable, traceless=begin.traceless)
+
+
+def execute(sql: str, params: Parameters = None) -> Request[QueryResult]:
+    """Any statement and all rows of its result; never to be asked twice."""
+    return replace(query(sql, params), repeatable=False)
 
 
 def stream(sql: str, params: Parameters = None) -> Request[Rows]:
@@ -66,7 +88,7 @@ def stream(sql: str, params: Parameters = None) -> Request[Rows]:
         transaction = connection.transaction
         return connection.driver.query(sql, call, parameters=bound, transaction=transaction)
 
-    return Request(ask, certainly_reads(sql))
+    return Request(ask, certainly_reads(sql), traceless=certainly_traceless(sql))
 
 
 def update(sql: str, params: Parameters = None) -> Request[UpdateResult]:
@@ -78,12 +100,12 @@ def update(sql: str, params: Parameters = None) -> Request[UpdateResult]:
         affected = connection.driver.update(sql, call, parameters=bound, transaction=transaction)
         return UpdateResult(affected, call.query_id)
 
-    return Request(ask)
+    return Request(ask, traceless=certainly_traceless(sql))
 
 
 def read(rows: Rows) -> Request[Any | None]:
     """The next batch of a result; None after the last."""
-    return Request(lambda connection, call: rows.read())
+    return Request(lambda connection, call: rows.read(), traceless=True)
 
 
 # ---- prepared statements -------------------------------------------------------------------------
@@ -118,7 +140,9 @@ def update_prepared(prepared: Prepared, params: Parameters = None) -> Request[Up
 
 def close_prepared(prepared: Prepared) -> Request[None]:
     """The server forgets a prepared statement."""
-    return Request(lambda connection, call: connection.driver.close_prepared(prepared, call))
+    return Request(
+        lambda connection, call: connection.driver.close_prepared(prepared, call), traceless=True
+    )
 
 
 # ---- transactions --------------------------------------------------------------------------------
@@ -135,7 +159,7 @@ def begin_transaction() -> Request[None]:
             )
         connection.transaction = connection.driver.begin(call)
 
-    return Request(ask)
+    return Request(ask, traceless=True)
 
 
 def end_transaction(*, commit: bool) -> Request[None]:
@@ -151,7 +175,7 @@ def end_transaction(*, commit: bool) -> Request[None]:
                 raise
         connection.transaction = None
 
-    return Request(ask)
+    return Request(ask, traceless=True)
 
 
 # ---- rows into tables ----------------------------------------------------------------------------
@@ -191,7 +215,7 @@ def ingest(
             command.transaction_id = connection.transaction
         return connection.driver.ingest(command, source, call)
 
-    return Request(ask, headers=headers)
+    return Request(ask, traceless=not temporary, headers=headers)
 
 
 def arrow_rows(rows: Any) -> Any:
@@ -258,14 +282,14 @@ def columns(table: str, schema: str | None) -> Request[tuple[Any, list[dict[str,
         connection.driver.close_prepared(prepared, call)
         return prepared.columns, describe.ask(connection, call).to_pylist()
 
-    return Request(ask, repeatable=True)
+    return Request(ask, repeatable=True, traceless=True)
 
 
 def _metadata(command: Any) -> Request[QueryResult]:
     def ask(connection: Connection, call: Call) -> QueryResult:
         return _collect(connection.driver.metadata(command, call), call)
 
-    return Request(ask, repeatable=True)
+    return Request(ask, repeatable=True, traceless=True)
 
 
 # ---- the server ----------------------------------------------------------------------------------
@@ -273,7 +297,11 @@ def _metadata(command: Any) -> Request[QueryResult]:
 
 def status() -> Request[dict[str, Any]]:
     """What the server says of itself."""
-    return Request(lambda connection, call: connection.driver.status(call.deadline), True)
+    return Request(
+        lambda connection, call: connection.driver.status(call.deadline),
+        repeatable=True,
+        traceless=True,
+    )
 
 
 def _collect(rows: Rows, call: Call) -> QueryResult:

@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 from swanlake.client import requests
 from swanlake.client.connection import Request
+from swanlake.client.deadline import Deadline
+from swanlake.client.driver import Call
 from swanlake.client.options import UNSET, QueryOptions, Unset
 from swanlake.client.parameters import Parameters
 from swanlake.client.requests import Mode
@@ -59,8 +61,7 @@ class Statements(ABC):
         timeout: Timeout = UNSET,
     ) -> QueryResult:
         """Runs any text, never a second time; gives rows or the count of affected ones."""
-        request = requests.query(sql, params)
-        return self._run(Request(request.ask), options, timeout)
+        return self._run(requests.execute(sql, params), options, timeout)
 
     def ingest(
         self,
@@ -126,3 +127,10 @@ def limit(options: QueryOptions | None, timeout: Timeout, default: float | None)
         if not isinstance(wish, Unset):
             return wish
     return default
+
+
+def call_for(options: QueryOptions | None, deadline: Deadline) -> Call:
+    """A statement's name, as the options have it, and its limit."""
+    if options is not None and options.query_id:
+        return Call(deadline, options.query_id)
+    return Call(deadline)

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from swanlake.client import requests
-from swanlake.client.connection import Connection
+from swanlake.client.connection import Connection, Statement
 from swanlake.client.driver import Call, Rows
 from swanlake.errors import ClientClosed, SwanLakeError
 
@@ -37,6 +37,7 @@ class ResultStream:
         self._released = released
         self._ended = False
         self._closed = False
+        self._has_let_go = False
 
     @property
     def schema(self) -> Any:
@@ -52,19 +53,38 @@ class ResultStream:
         """Rows that the statement changed; -1 if it does not say."""
         return self._rows.affected
 
+    @property
+    def is_over(self) -> bool:
+        """True if it was read to its end, or closed."""
+        return self._ended or self._closed
+
     def read(self) -> Any | None:
         """The next batch, or None after the last."""
-        if self._ended:
+        if self.at_end():
             return None
-        if self._closed:
-            raise ClientClosed("The stream is closed.")
         try:
-            batch = self._connection.begin(requests.read(self._rows), self._call).wait()
+            batch = self.begin_read().wait()
         except SwanLakeError:
-            self._ended = True
+            self.end()
             raise
-        self._ended = batch is None
+        if batch is None:
+            self.end()
         return batch
+
+    def at_end(self) -> bool:
+        """True after the last batch; raises ClientClosed if it was closed before."""
+        if self._closed and not self._ended:
+            raise ClientClosed("The stream is closed.")
+        return self._ended
+
+    def begin_read(self) -> Statement[Any | None]:
+        """Begins to fetch the next batch; who does so calls ``end`` when there is none."""
+        return self._connection.begin(requests.read(self._rows), self._call)
+
+    def end(self) -> None:
+        """There is nothing more to read, and the connection is for others."""
+        self._ended = True
+        self._let_go()
 
     def read_all(self) -> Any:
         """The rest, as one table."""
@@ -87,13 +107,18 @@ class ResultStream:
             if not self._ended and not self._connection.closed:
                 self._drain()
         finally:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        if not self._has_let_go:
+            self._has_let_go = True
             self._released()
 
     def _drain(self) -> None:
         """Ends the call: the connection is for the next statement only when this one is over."""
         self._rows.stop()
         try:
-            while self._connection.begin(requests.read(self._rows), self._call).wait() is not None:
+            while self.begin_read().wait() is not None:
                 pass
         except SwanLakeError:
             pass  # that it was stopped
@@ -115,3 +140,11 @@ class ResultStream:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def end_unread(statement: Statement[Rows]) -> bool:
+    """Ends a stream whose reader left before it began; False if its connection was given up."""
+    over = statement.stop()
+    if over and statement.call.rows is not None:
+        ResultStream(statement.connection, statement.call.rows, statement.call).close()
+    return over

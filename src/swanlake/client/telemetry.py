@@ -1,0 +1,104 @@
+"""What a pool tells about itself: a line of log for each event; OpenTelemetry if it is there."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache
+from typing import Any
+from weakref import WeakSet
+
+from swanlake.client.pool_core import PoolStats
+
+log = logging.getLogger("swanlake.pool")
+
+_POOL_NAME = "db.client.connection.pool.name"
+
+
+class Telemetry:
+    """The log, the spans and the metrics of one pool."""
+
+    def __init__(self, pool: str, stats: Callable[[], PoolStats]) -> None:
+        self.pool = pool
+        self.stats = stats
+        self._instruments = _instruments()
+        if self._instruments is not None:
+            self._instruments.pools.add(self)
+
+    def event(self, words: str, *details: object, level: int = logging.INFO) -> None:
+        """Something happened to the pool."""
+        log.log(level, "pool %s: " + words, self.pool, *details)
+
+    def of_connection(
+        self, session_id: str, words: str, *details: object, level: int = logging.INFO
+    ) -> None:
+        """Something happened to one of its connections."""
+        log.log(level, "pool %s: connection %s " + words, self.pool, session_id, *details)
+
+    def open_transaction(self, session_id: str) -> None:
+        """Somebody forgot to commit, or to roll back."""
+        words = "was given back with an open transaction, which is rolled back"
+        self.of_connection(session_id, words, level=logging.WARNING)
+
+    def acquired(self, seconds: float) -> None:
+        """A caller has waited and got his connection."""
+        if self._instruments is not None:
+            self._instruments.wait_time.record(seconds, {_POOL_NAME: self.pool})
+
+    def timed_out(self) -> None:
+        """A caller has waited in vain."""
+        if self._instruments is not None:
+            self._instruments.timeouts.add(1, {_POOL_NAME: self.pool})
+
+    def span(self, name: str, attributes: Mapping[str, str] | None = None) -> Span:
+        """The time of something that a caller waits for, in his trace."""
+        if self._instruments is None:
+            return nullcontext()
+        span: Span = self._instruments.tracer.start_as_current_span(
+            name,
+            attributes={"db.system.name": "swanlake", _POOL_NAME: self.pool, **(attributes or {})},
+        )
+        return span
+
+
+Span = AbstractContextManager[Any]
+
+
+class _Instruments:
+    """What all pools of the process record with, by the names of OpenTelemetry's conventions."""
+
+    def __init__(self, trace: Any, metrics: Any) -> None:
+        self.tracer = trace.get_tracer("swanlake")
+        #: Observed as long as they live: the meter must not be what keeps them alive.
+        self.pools: WeakSet[Telemetry] = WeakSet()
+        self._observation = metrics.Observation
+        meter = metrics.get_meter("swanlake")
+        self.wait_time = meter.create_histogram("db.client.connection.wait_time", "s")
+        self.timeouts = meter.create_counter("db.client.connection.timeouts")
+        meter.create_observable_up_down_counter("db.client.connection.count", [self._count])
+        meter.create_observable_up_down_counter(
+            "db.client.connection.pending_requests", [self._pending]
+        )
+
+    def _count(self, _: Any) -> Iterator[Any]:
+        for pool in list(self.pools):
+            stats = pool.stats()
+            for state, number in (("idle", stats.conn_idle), ("used", stats.conn_in_use)):
+                attributes = {_POOL_NAME: pool.pool, "db.client.connection.state": state}
+                yield self._observation(number, attributes)
+
+    def _pending(self, _: Any) -> Iterator[Any]:
+        for pool in list(self.pools):
+            yield self._observation(pool.stats().waiting, {_POOL_NAME: pool.pool})
+
+
+@cache
+def _instruments() -> _Instruments | None:
+    try:
+        trace = importlib.import_module("opentelemetry.trace")
+        metrics = importlib.import_module("opentelemetry.metrics")
+    except ImportError:
+        return None
+    return _Instruments(trace, metrics)

@@ -1,0 +1,633 @@
+"""Pools against a real server: every test runs with threads and with tasks."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import os
+import random
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from uuid import uuid4
+
+import psutil
+import pytest
+
+import swanlake
+from swanlake.client.connection import Request
+from swanlake.client.options import UNSET
+from swanlake.errors import (
+    ClientClosed,
+    ConfigError,
+    ConnectionLost,
+    ForkedProcess,
+    PoolClosed,
+    PoolTimeout,
+    QueryCancelled,
+    QueryError,
+    QueryTimeout,
+    SessionLost,
+    SwanLakeError,
+    TooManyRequests,
+)
+from tests.flight import FlightSql, eventually
+from tests.integration.client.conftest import ENDLESS
+from tests.server_process import ServerProcess
+from tests.tcp_proxy import TcpProxy
+
+MakePool = Callable[..., Any]
+
+
+def lose_session(server: ServerProcess, session_id: str) -> None:
+    """What a restart of the server does to a session, in a moment."""
+    other = FlightSql(server.url, x_swanlake_session_id=session_id)
+    other.close_session()
+    other.close()
+
+
+def idle_session(pool: Any) -> str:
+    """The session that the next statement of a pool with one connection will use."""
+    with pool.connection() as connection:
+        connection.query("SELECT 1")
+        return str(connection.session_id)
+
+
+def forget(what: Any) -> None:
+    del what
+    gc.collect()
+
+
+def in_use(pool: Any) -> int:
+    return int(pool.stats().conn_in_use)
+
+
+@pytest.fixture
+def threads() -> Any:
+    with ThreadPoolExecutor(64) as threads:
+        yield threads
+
+
+@pytest.fixture
+def table(client: swanlake.FlightSQLClient) -> Any:
+    name = f"pool_{uuid4().hex}"
+    client.execute(f"CREATE TABLE {name} (i BIGINT)")
+    yield name
+    client.execute(f"DROP TABLE {name}")
+
+
+def count(client: swanlake.FlightSQLClient, table: str) -> int:
+    return int(client.query(f"SELECT count(*) FROM {table}").scalar())
+
+
+# ---- statements ----------------------------------------------------------------------------------
+
+
+def test_statements(make_pool: MakePool, table: str) -> None:
+    with make_pool(max_size=2) as pool:
+        assert pool.query("SELECT ? + 1 AS n", [41]).to_pylist() == [{"n": 42}]
+        assert pool.update(f"INSERT INTO {table} VALUES (1), (2)").affected_rows == 2
+        assert pool.ingest(table, [{"i": 3}]) == 1
+        assert pool.execute(f"SELECT sum(i) FROM {table}").scalar() == 6
+        assert table in pool.tables(table_pattern=table).to_arrow()["table_name"].to_pylist()
+        assert pool.status()["state"]
+        with pool.stream("FROM range(100_000)") as stream:
+            assert sum(batch.num_rows for batch in stream) == 100_000
+        with pytest.raises(QueryError):
+            pool.query("SELECT no_such_column")
+        stats = pool.stats()
+        assert (stats.conn_in_use, stats.conn_lost, stats.waiting) == (0, 0, 0)
+    assert pool.closed
+
+
+def test_a_stream_holds_its_connection_until_it_ends(make_pool: MakePool) -> None:
+    pool = make_pool(max_size=1)
+    stream = pool.stream("FROM range(10_000_000)")
+    assert in_use(pool) == 1
+    with pytest.raises(PoolTimeout, match="1 of 1 are in use"):
+        pool.query("SELECT 1", timeout=0.1)
+    stream.close()
+    eventually(lambda: in_use(pool) == 0)
+    with pytest.raises(ClientClosed):
+        stream.read()
+    read = pool.stream("FROM range(10)")
+    assert read.read_all().num_rows == 10
+    assert in_use(pool) == 0  # without close
+    read.close()
+
+
+def test_a_forgotten_stream_gives_its_connection_back(make_pool: MakePool) -> None:
+    pool = make_pool(max_size=1)
+    forget(pool.stream("FROM range(10_000_000)"))
+    assert pool.query("SELECT 1", timeout=20).scalar() == 1
+
+
+def test_a_forgotten_session_gives_its_connection_back(make_pool: MakePool) -> None:
+    pool = make_pool(max_size=1)
+    with pytest.warns(ResourceWarning, match="was not closed"):
+        forget(pool.acquire_session())
+    assert pool.query("SELECT 1", timeout=20).scalar() == 1
+
+
+def test_spike(make_pool: MakePool, threads: ThreadPoolExecutor) -> None:
+    pool = make_pool(max_size=3)
+    answers = [threads.submit(pool.query, f"SELECT {n}") for n in range(200)]
+    assert [one.result().scalar() for one in answers] == list(range(200))
+    stats = pool.stats()
+    assert stats.conn_created <= 3
+    assert stats.requests == 200
+    assert stats.conn_in_use == stats.waiting == 0
+
+
+# ---- waiting -------------------------------------------------------------------------------------
+
+
+def test_fifo_no_barging(make_pool: MakePool, threads: ThreadPoolExecutor) -> None:
+    pool = make_pool(max_size=1)
+    order: list[int] = []
+
+    def ask(number: int) -> None:
+        with pool.connection():
+            order.append(number)
+
+    held = pool.connection()
+    waiting = []
+    for number in range(5):
+        waiting.append(threads.submit(ask, number))
+        eventually(lambda: pool.stats().waiting == len(waiting))
+    held.close()
+    for one in waiting:
+        one.result()
+    assert order == [0, 1, 2, 3, 4]
+
+
+def test_dropped_connection_wakes_waiter(make_pool: MakePool, threads: ThreadPoolExecutor) -> None:
+    pool = make_pool(max_size=1)
+    session = pool.acquire_session()
+    waiter = threads.submit(pool.query, "SELECT 1", timeout=20)
+    eventually(lambda: pool.stats().waiting == 1)
+    dropped = pool.stats().conn_dropped
+    session.close()
+    assert waiter.result().scalar() == 1
+    assert pool.stats().conn_dropped == dropped + 1
+
+
+def test_timed_out_waiter_never_receives_connection(make_pool: MakePool) -> None:
+    pool = make_pool(max_size=1)
+    with pool.connection():
+        began = time.monotonic()
+        with pytest.raises(PoolTimeout, match=r"within 0\.2 s"):
+            pool.connection(timeout=0.2)
+        assert time.monotonic() - began < 1.5
+    stats = pool.stats()
+    assert (stats.conn_idle, stats.conn_in_use, stats.acquire_timeouts) == (1, 0, 1)
+
+
+def test_too_many_requests(make_pool: MakePool, threads: ThreadPoolExecutor) -> None:
+    pool = make_pool(max_size=1, max_waiting=1)
+    with pool.connection():
+        waiter = threads.submit(pool.query, "SELECT 1")
+        eventually(lambda: pool.stats().waiting == 1)
+        with pytest.raises(TooManyRequests):
+            pool.query("SELECT 1")
+    assert waiter.result().scalar() == 1
+
+
+def test_one_deadline_covers_waiting_and_the_statement(
+    make_pool: MakePool, client: swanlake.FlightSQLClient
+) -> None:
+    pool = make_pool(max_size=1)
+    pool.open(wait=True)
+    began = time.monotonic()
+    with pytest.raises(QueryTimeout):
+        pool.query(ENDLESS, timeout=0.5)
+    assert time.monotonic() - began < 3
+    eventually(lambda: client.status()["statements_running"] == 0)
+    assert pool.query("SELECT 1").scalar() == 1
+
+
+# ---- retries -------------------------------------------------------------------------------------
+
+
+def test_query_retried_once_on_stale(make_pool: MakePool, server: ServerProcess) -> None:
+    pool = make_pool(max_size=1)
+    lose_session(server, idle_session(pool))
+    before = pool.stats()
+    assert pool.query("SELECT 7").scalar() == 7
+    after = pool.stats()
+    assert after.requests == before.requests + 2
+    assert after.conn_lost == before.conn_lost + 1
+
+
+def test_a_retry_is_the_last(make_pool: MakePool) -> None:
+    pool = make_pool(max_size=2)
+    calls: list[object] = []
+
+    def ask(connection: object, call: object) -> None:
+        calls.append(connection)
+        raise ConnectionLost("again")
+
+    with pytest.raises(ConnectionLost):
+        pool._run(Request(ask, repeatable=True, traceless=True), None, UNSET)
+    assert len(calls) == len(set(map(id, calls))) == 2
+
+
+@pytest.mark.parametrize("how", ["update", "execute", "ingest"])
+def test_update_never_retried(
+    make_pool: MakePool,
+    server: ServerProcess,
+    client: swanlake.FlightSQLClient,
+    table: str,
+    how: str,
+) -> None:
+    """Also what would have been safe: nobody can tell from the error."""
+    pool = make_pool(max_size=1)
+    lose_session(server, idle_session(pool))
+    requests = pool.stats().requests
+    what = [table, [{"i": 1}]] if how == "ingest" else [f"INSERT INTO {table} VALUES (1)"]
+    with pytest.raises(SessionLost):
+        getattr(pool, how)(*what)
+    assert pool.stats().requests == requests + 1
+    assert count(client, table) == 0
+
+
+def test_execute_insert_not_retried(
+    make_pool: MakePool, proxy: TcpProxy, client: swanlake.FlightSQLClient, table: str
+) -> None:
+    """The connection breaks while the INSERT runs."""
+    pool = make_pool(proxy.url, max_size=1)
+    pool.open(wait=True)
+    caught: list[BaseException] = []
+
+    def insert() -> None:
+        try:
+            pool.execute(f"INSERT INTO {table} {ENDLESS}")
+        except SwanLakeError as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=insert)
+    thread.start()
+    eventually(lambda: client.status()["statements_running"] >= 1)
+    proxy.drop()
+    thread.join(20)
+    assert isinstance(caught[0], ConnectionLost)
+    assert pool.stats().requests == 1
+    eventually(lambda: client.status()["statements_running"] == 0)
+    assert count(client, table) == 0
+
+
+def test_retries_can_be_forbidden(make_pool: MakePool, server: ServerProcess) -> None:
+    pool = make_pool(max_size=1)
+    lose_session(server, idle_session(pool))
+    with pytest.raises(SessionLost):
+        pool.query("SELECT 1", options=swanlake.QueryOptions(retry_on_failure=False))
+    pool = make_pool(max_size=1, retry_on_failure=False)
+    lose_session(server, idle_session(pool))
+    with pytest.raises(SessionLost):
+        pool.query("SELECT 1")
+
+
+# ---- sessions ------------------------------------------------------------------------------------
+
+
+def test_a_session_keeps_things_together(make_pool: MakePool, table: str) -> None:
+    pool = make_pool(max_size=2)
+    with pool.acquire_session() as session:
+        session.execute("CREATE TEMP TABLE mine AS SELECT 1 AS i")
+        with session.transaction():
+            session.update(f"INSERT INTO {table} FROM mine")
+        with pytest.raises(QueryError), session.transaction():
+            session.query(f"INSERT INTO {table} SELECT error('no')")
+        with session.prepare_query(f"SELECT count(*) FROM {table} WHERE i = ?") as counted:
+            assert counted.query([1]).scalar() == 1
+        with session.stream(f"FROM {table}") as stream:
+            assert stream.read_all().num_rows == 1
+
+
+@pytest.mark.parametrize("reuse_sessions", [False, True])
+def test_session_state_not_leaked(make_pool: MakePool, table: str, reuse_sessions: bool) -> None:
+    pool = make_pool(max_size=1, reuse_sessions=reuse_sessions)
+    with pool.acquire_session() as session:
+        session.execute("CREATE TEMP TABLE secret AS SELECT 1 AS i")
+        session.execute("SET VARIABLE who = 'me'")
+    with pool.acquire_session() as session:
+        session.begin_transaction()
+        session.update(f"INSERT INTO {table} VALUES (1)")
+    pool.execute("SET VARIABLE who = 'me too'")
+    pool.execute("BEGIN")
+    with pool.connection() as connection:
+        connection.execute("CREATE TEMP TABLE secret AS SELECT 1 AS i")
+    assert pool.query("SELECT getvariable('who')").scalar() is None
+    assert pool.query(f"SELECT count(*) FROM {table}").scalar() == 0
+    with pytest.raises(SwanLakeError, match="secret does not exist"):
+        pool.query("FROM secret")
+
+
+def test_a_reused_session_is_one_that_nothing_was_left_in(make_pool: MakePool, table: str) -> None:
+    pool = make_pool(max_size=1, reuse_sessions=True)
+    with pool.acquire_session() as session:
+        first = session.session_id
+        with session.transaction():
+            session.update(f"INSERT INTO {table} VALUES (1)")
+    with pool.acquire_session() as session:
+        assert session.session_id == first
+        session.execute("SET VARIABLE who = 'me'")
+    with pool.acquire_session() as session:
+        assert session.session_id != first
+
+
+def test_an_open_transaction_is_rolled_back_and_told(
+    make_pool: MakePool,
+    table: str,
+    client: swanlake.FlightSQLClient,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    pool = make_pool(max_size=1, name="careless")
+    with pool.acquire_session() as session:
+        session_id = session.session_id
+        session.begin_transaction()
+        session.update(f"INSERT INTO {table} VALUES (1)")
+    assert count(client, table) == 0
+    [warning] = [one for one in caplog.records if one.levelno == logging.WARNING]
+    assert warning.name == "swanlake.pool"
+    assert f"pool careless: connection {session_id} was given back" in warning.getMessage()
+
+
+def test_cancel_stops_what_runs_and_what_waits(
+    make_pool: MakePool, client: swanlake.FlightSQLClient, threads: ThreadPoolExecutor
+) -> None:
+    pool = make_pool(max_size=1)
+    with pool.acquire_session() as session:
+        running = threads.submit(session.query, ENDLESS)
+        eventually(lambda: client.status()["statements_running"] >= 1)
+        waiting = threads.submit(session.query, ENDLESS)
+        eventually(lambda: len(session._connection._under_way) == 2)
+        assert session.cancel()
+        for one in (running, waiting):
+            with pytest.raises(QueryCancelled):
+                one.result()
+        assert session.query("SELECT 1").scalar() == 1
+
+
+def test_a_session_that_was_closed_is_of_no_use(make_pool: MakePool) -> None:
+    pool = make_pool(max_size=1)
+    session = pool.acquire_session()
+    session.close()
+    session.close()
+    with pytest.raises(ClientClosed):
+        session.query("SELECT 1")
+
+
+def test_a_stream_ends_with_its_session(make_pool: MakePool) -> None:
+    pool = make_pool(max_size=1, reuse_sessions=True)
+    with pool.acquire_session() as session:
+        session_id = session.session_id
+        stream = session.stream("FROM range(10_000_000)")
+    with pytest.raises(ClientClosed):
+        stream.read()
+    with pool.acquire_session() as session:
+        assert session.session_id == session_id
+
+
+# ---- servers and networks that fail --------------------------------------------------------------
+
+
+def test_hung_server_respects_deadline(make_pool: MakePool, proxy: TcpProxy) -> None:
+    """Connections are accepted and nothing is answered."""
+    proxy.hang()
+    pool = make_pool(proxy.url, max_size=2, connect_timeout=1.0)
+    began = time.monotonic()
+    with pytest.raises(PoolTimeout):
+        pool.query("SELECT 1", timeout=0.5)
+    assert time.monotonic() - began < 2
+    proxy.heal()
+    assert pool.query("SELECT 1", timeout=20).scalar() == 1
+    proxy.black_hole()
+    began = time.monotonic()
+    with pytest.raises(TimeoutError):
+        pool.query("SELECT 1", timeout=0.5)
+    assert time.monotonic() - began < 3
+    assert pool.query("SELECT 1", timeout=20).scalar() == 1
+
+
+def test_hanging_connect_does_not_block_others(
+    make_pool: MakePool, proxy: TcpProxy, threads: ThreadPoolExecutor
+) -> None:
+    proxy.hang(connections=1)
+    pool = make_pool(proxy.url, min_idle=0, max_size=3, connect_timeout=20.0)
+    began = time.monotonic()
+    with pool.connection(), pool.connection():  # as many as do not hang
+        assert time.monotonic() - began < 10
+        assert pool.stats().conn_in_use == 2
+
+
+def test_a_check_finds_what_the_network_lost(make_pool: MakePool, proxy: TcpProxy) -> None:
+    pool = make_pool(proxy.url, max_size=1, healthcheck_after_idle=0.0, connect_timeout=0.5)
+    assert pool.query("SELECT 1").scalar() == 1
+    proxy.black_hole()
+    assert pool.query("SELECT 2", timeout=20).scalar() == 2
+    assert pool.stats().conn_lost == 1
+    pool.check()
+    assert pool.stats().conn_idle == 1
+
+
+def test_callers_wait_for_a_server_that_comes_back(
+    make_pool: MakePool, proxy: TcpProxy, threads: ThreadPoolExecutor
+) -> None:
+    proxy.stop()
+    pool = make_pool(proxy.url, max_size=2)
+    with pytest.raises(PoolTimeout, match="The last attempt to connect failed: No server answers"):
+        pool.query("SELECT 1", timeout=0.3)
+    waiter = threads.submit(pool.query, "SELECT 1", timeout=30)
+    eventually(lambda: pool.stats().connect_errors >= 2)
+    proxy.start()
+    assert waiter.result().scalar() == 1
+
+
+def test_a_server_that_stays_away_is_told_of(make_pool: MakePool, proxy: TcpProxy) -> None:
+    proxy.stop()
+    told: list[Any] = []
+    pool = make_pool(proxy.url, reconnect_timeout=0.2, on_reconnect_failed=told.append, name="lost")
+    with pytest.raises(SwanLakeError, match="No server answers"):
+        pool.open(wait=True)
+    eventually(lambda: told)
+    assert told[0].name == "lost"
+    proxy.start()
+    assert pool.query("SELECT 1").scalar() == 1
+
+
+def test_adversity(
+    make_pool: MakePool,
+    proxy: TcpProxy,
+    client: swanlake.FlightSQLClient,
+    threads: ThreadPoolExecutor,
+) -> None:
+    """However the network fails, callers get an answer or an error, and the pool stays whole."""
+    chance = random.Random(7)
+    pool = make_pool(proxy.url, max_size=3, connect_timeout=0.5, healthcheck_after_idle=0.05)
+    over = threading.Event()
+    served: list[int] = []
+
+    def call() -> None:
+        while not over.is_set():
+            with contextlib.suppress(SwanLakeError):
+                if chance.random() < 0.5:
+                    served.append(pool.query("SELECT 1", timeout=2).scalar())
+                else:
+                    with pool.acquire_session(timeout=2) as session, session.transaction():
+                        session.query("SELECT 1", timeout=2)
+
+    callers = [threads.submit(call) for _ in range(6)]
+    for fail in [proxy.drop, proxy.black_hole, proxy.restart, proxy.hang] * 2:
+        served.clear()
+        eventually(lambda: served)
+        fail()
+        threading.Event().wait(chance.random() / 5)
+        proxy.heal()
+    over.set()
+    for caller in callers:
+        caller.result()
+    eventually(lambda: in_use(pool) == 0)
+    with pool.connection(), pool.connection(), pool.connection() as connection:
+        assert connection.query("SELECT 1").scalar() == 1
+    assert pool.stats().waiting == 0
+    eventually(lambda: client.status()["statements_running"] == 0)
+
+
+# ---- owners --------------------------------------------------------------------------------------
+
+
+def test_close_fails_waiters(make_pool: MakePool, threads: ThreadPoolExecutor) -> None:
+    pool = make_pool(max_size=1)
+    held = pool.connection()
+    waiter = threads.submit(pool.query, "SELECT 1")
+    eventually(lambda: pool.stats().waiting == 1)
+    pool.close(timeout=0.1)
+    with pytest.raises(PoolClosed):
+        waiter.result()
+    with pytest.raises(PoolClosed):
+        pool.query("SELECT 1")
+    with pytest.raises(PoolClosed):
+        pool.open()
+    held.close()
+    pool.close()
+
+
+def test_close_with_running_query(
+    make_pool: MakePool, client: swanlake.FlightSQLClient, threads: ThreadPoolExecutor
+) -> None:
+    pool = make_pool(max_size=1)
+    endless = threads.submit(pool.query, ENDLESS)
+    eventually(lambda: client.status()["statements_running"] >= 1)
+    began = time.monotonic()
+    pool.close(timeout=0.3)
+    assert time.monotonic() - began < 2
+    with pytest.raises(SwanLakeError):
+        endless.result()
+    eventually(lambda: client.status()["statements_running"] == 0)
+
+
+def test_close_lets_statements_end(make_pool: MakePool, threads: ThreadPoolExecutor) -> None:
+    pool = make_pool(max_size=1)
+    with pool.stream("FROM range(1_000_000)") as stream:
+        closing = threads.submit(pool.close, timeout=20.0)
+        eventually(lambda: pool.closed)
+        assert sum(batch.num_rows for batch in stream) == 1_000_000
+    closing.result()
+
+
+def test_configure_is_called_with_every_new_connection(make_pool: MakePool) -> None:
+    def configure(connection: Any) -> None:
+        connection.execute("SET VARIABLE greeting = 'hello'")
+
+    pool = make_pool(max_size=1, configure=configure)
+    for _ in range(2):
+        assert pool.query("SELECT getvariable('greeting')").scalar() == "hello"
+        assert pool.stats().conn_dropped == 0
+    pool.drain()
+    assert pool.query("SELECT getvariable('greeting')").scalar() == "hello"
+    assert pool.stats().conn_created == 2
+
+
+def test_a_configure_that_fails_is_told(make_pool: MakePool) -> None:
+    def configure(connection: Any) -> None:
+        raise ZeroDivisionError
+
+    pool = make_pool(configure=configure)
+    with pytest.raises(ZeroDivisionError):
+        pool.query("SELECT 1")
+
+
+def test_resize_and_drain(make_pool: MakePool) -> None:
+    pool = make_pool(min_idle=3, max_size=3)
+    pool.open(wait=True)
+    assert pool.stats().conn_idle == 3
+    pool.resize(min_idle=1, max_size=1)
+    eventually(lambda: pool.stats().conn_idle == 1)
+    first = idle_session(pool)
+    pool.drain()
+    assert idle_session(pool) != first
+    with pytest.raises(ConfigError):
+        pool.resize(min_idle=2, max_size=1)
+    popped = pool.pop_stats()
+    assert popped.requests == 2
+    assert pool.stats().requests == 0
+
+
+def test_idle_connections_are_closed_by_themselves(make_pool: MakePool) -> None:
+    pool = make_pool(min_idle=0, max_size=1, idle_ttl=0.1)
+    pool.query("SELECT 1")
+    eventually(lambda: pool.stats().conn_idle == 0)
+    assert pool.query("SELECT 1").scalar() == 1
+
+
+def test_no_thread_or_fd_leak_after_50_open_close(make_pool: MakePool) -> None:
+    process = psutil.Process()
+
+    def once() -> None:
+        with make_pool(max_size=2) as pool:
+            pool.query("SELECT 1")
+            with pool.acquire_session() as session:
+                session.query("SELECT 1")
+
+    once()
+    eventually(lambda: not _of_pools())
+    descriptors = process.num_fds()
+    for _ in range(50):
+        once()
+    eventually(lambda: not _of_pools())
+    eventually(lambda: process.num_fds() <= descriptors + 5)
+
+
+def _of_pools() -> list[threading.Thread]:
+    return [one for one in threading.enumerate() if one.name.startswith("swanlake-")]
+
+
+def test_a_forked_child_is_told_at_once(make_pool: MakePool) -> None:
+    pool = make_pool(max_size=1)
+    pool.query("SELECT 1")
+    real: Any = getattr(pool, "_real", pool)
+    child = os.fork()
+    if child == 0:
+        for use in (real._keeper.ask, real.stats, real.drain):
+            try:
+                use()
+                os._exit(1)
+            except ForkedProcess:
+                pass
+        real._keeper.close().result(0)
+        os._exit(7)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 7
+    assert pool.query("SELECT 1").scalar() == 1
+
+
+def test_a_forgotten_pool_warns_and_lets_go(server: ServerProcess) -> None:
+    pool = swanlake.Pool(server.url, max_size=1)
+    pool.query("SELECT 1")
+    with pytest.warns(ResourceWarning, match="was not closed"):
+        del pool
+    eventually(lambda: not _of_pools())

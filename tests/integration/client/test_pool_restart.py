@@ -1,0 +1,100 @@
+"""Servers of a test's own: killed and started again, or guarded."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from swanlake.errors import ConnectionLost, NotAuthenticated, SessionLost, SwanLakeError
+from tests.flight import eventually
+from tests.server_process import ServerProcess
+
+StartServer = Callable[..., ServerProcess]
+MakeBoth = Callable[..., list[Any]]
+CALLERS = 4
+
+
+class Load:
+    """Callers who query a pool without end."""
+
+    def __init__(self, pool: Any, threads: ThreadPoolExecutor) -> None:
+        self._pool = pool
+        self._over = threading.Event()
+        self.served = [0] * CALLERS
+        self.failed: list[SwanLakeError] = []
+        self._callers = [threads.submit(self._query, number) for number in range(CALLERS)]
+
+    def _query(self, number: int) -> None:
+        while not self._over.is_set():
+            try:
+                assert self._pool.query("SELECT 5", timeout=60).scalar() == 5
+                self.served[number] += 1
+            except SwanLakeError as error:
+                self.failed.append(error)
+
+    def goes_on(self) -> bool:
+        """True when every caller has been served five times more."""
+        goal = [served + 5 for served in self.served]
+        return bool(
+            eventually(lambda: all(self.served[one] >= goal[one] for one in range(CALLERS)))
+        )
+
+    def end(self) -> None:
+        self._over.set()
+        for caller in self._callers:
+            caller.result()
+
+
+def test_server_restart_raises_session_lost(make_both: MakeBoth, start_server: StartServer) -> None:
+    """kill -9 under load: a session is not silently another one, and the pool goes on."""
+    server = start_server()
+    pools = make_both(server.url, max_size=3, connect_timeout=2.0)
+    sessions = [pool.acquire_session() for pool in pools]
+    for session in sessions:
+        session.execute("CREATE TEMP TABLE mine AS SELECT 1 AS i")
+    with ThreadPoolExecutor(2 * CALLERS) as threads:
+        loads = [Load(pool, threads) for pool in pools]
+        assert all(load.goes_on() for load in loads)
+        server.kill()
+        start_server("--port", str(server.port), home=server.home)
+        assert all(load.goes_on() for load in loads)
+        for load in loads:
+            load.end()
+    for load in loads:
+        # Each caller can fail with the one retry of what was under way, and no more.
+        assert len(load.failed) <= CALLERS, load.failed
+    for session in sessions:
+        with pytest.raises((SessionLost, ConnectionLost)):
+            session.query("FROM mine")
+        with pytest.raises(SessionLost):
+            session.query("SELECT 1")
+        session.close()
+    for pool in pools:
+        assert pool.query("SELECT 1").scalar() == 1
+        stats = pool.stats()
+        assert (stats.conn_in_use, stats.waiting) == (0, 0)
+
+
+def test_wrong_credentials_are_told_at_once(
+    make_both: MakeBoth, start_server: StartServer, tmp_path: Path
+) -> None:
+    """Waiting does not make a token right."""
+    home = tmp_path / "guarded"
+    (home / "tokens").mkdir(parents=True)
+    (home / "tokens" / "alice").write_text("right")
+    server = start_server("--auth", "token", home=home)
+    for pool in make_both(server.url, token="wrong"):
+        began = time.monotonic()
+        with pytest.raises(NotAuthenticated):
+            pool.query("SELECT 1")
+        with pytest.raises(NotAuthenticated):
+            pool.open(wait=True)
+        assert time.monotonic() - began < 10
+    for pool in make_both(server.url, token="right"):
+        assert pool.query("SELECT 1").scalar() == 1
