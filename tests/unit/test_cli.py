@@ -27,9 +27,8 @@ from swanlake.client.from_wire import error_from_wire
 from swanlake.errors import (
     ConfigError,
     ConnectionLost,
-    NotFound,
+    InvalidStatement,
     QueryCancelled,
-    QueryError,
     ServerUnavailable,
     ServerUnreachable,
     SwanLakeError,
@@ -387,13 +386,13 @@ def test_connection_refuses_certificates_that_are_none(roots: bytes) -> None:
         ),
         (
             pa.ArrowInvalid("PARSER_ERROR: At ^. Detail: Python exception: INVALID_ARGUMENT"),
-            QueryError,
+            InvalidStatement,
             "PARSER_ERROR",
             "At ^",
         ),
         (
             pa.ArrowInvalid("X_ERROR: a. Detail: b. Detail: Python exception: INVALID_ARGUMENT"),
-            QueryError,
+            InvalidStatement,
             "X_ERROR",
             "a. Detail: b",
         ),
@@ -402,13 +401,13 @@ def test_connection_refuses_certificates_that_are_none(roots: bytes) -> None:
                 "X_ERROR: a. Detail: b. Detail: Python exception: INVALID_ARGUMENT. gRPC client "
                 "debug context: X_ERROR: a. Detail: Python exception: X. Client context: OK"
             ),
-            QueryError,
+            InvalidStatement,
             "X_ERROR",
             "a. Detail: b",
         ),
         (
             pa.ArrowKeyError("CATALOG_ERROR: No t. Detail: Python exception: NOT_FOUND"),
-            NotFound,
+            InvalidStatement,
             "CATALOG_ERROR",
             "No t",
         ),

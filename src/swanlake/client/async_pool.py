@@ -8,7 +8,7 @@ back, and the connection is for others only when it is over.
 from __future__ import annotations
 
 import asyncio
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from swanlake.client import requests
 from swanlake.client.async_session import AsyncPooledConnection, AsyncSessionHandle, Borrowed
@@ -17,10 +17,11 @@ from swanlake.client.async_stream import Acquiring, AsyncResultStream
 from swanlake.client.connection import Request
 from swanlake.client.deadline import Deadline
 from swanlake.client.keeper import ConnectionSlot
-from swanlake.client.options import UNSET, QueryOptions
+from swanlake.client.options import UNSET, QueryOptions, WriterOptions
 from swanlake.client.parameters import Parameters
 from swanlake.client.pool_base import TRANSPORT_ERRORS, PoolBase
 from swanlake.client.statements import Timeout, call_for
+from swanlake.client.writer import AsyncWriter
 from swanlake.errors import SwanLakeError
 
 T = TypeVar("T")
@@ -76,6 +77,15 @@ class AsyncFlightSQLPool(PoolBase, AsyncStatements):
         It holds a connection until it is read to its end or closed. ``timeout`` covers all rows.
         """
         return Acquiring(lambda: self._begin_stream(sql, params, options, timeout))
+
+    def writer(
+        self, table: str, options: WriterOptions | None = None, **overrides: Any
+    ) -> AsyncWriter:
+        """Brings rows to a table in batches; to be used with ``async with``.
+
+        The keywords are those of ``WriterOptions``. Its connection is none of the pool's.
+        """
+        return AsyncWriter(self._address, table, options, connect=self._connection_to, **overrides)
 
     def connection(self, *, timeout: Timeout = UNSET) -> Acquiring[AsyncPooledConnection]:
         """A connection for a while; it goes back to the pool if nothing left its traces on it."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from swanlake.client.address import Address
-from swanlake.client.deadline import Deadline
+from swanlake.client.deadline import Deadline, GivenUp
 from swanlake.client.driver import Call, Driver
 from swanlake.client.forks import check_fork, is_forked
 from swanlake.client.line import Line
@@ -92,13 +92,13 @@ class Statement(Generic[T]):
         error.query_id = self.call.query_id
         return error
 
-    def stop(self) -> bool:
+    def stop(self, within: float | None = None) -> bool:
         """Has the server stop the statement and waits until it has; True if it is over.
 
         A connection whose statement does not end in time is given up.
         """
         self.future.cancel()  # does something only while it waits for others on this connection
-        grace = Deadline(self.connection.cancel_grace)
+        grace = Deadline(self.connection.cancel_grace if within is None else within)
         while not self.future.done():
             if self.call.rows is not None:
                 self.call.rows.stop()
@@ -184,8 +184,7 @@ class Connection:
 
     def cancel(self) -> bool:
         """Stops the statements under way, from any thread; False if there were none."""
-        with self._lock:
-            statements = list(self._under_way)
+        statements = self._statements_under_way()
         for statement in statements:
             statement.stop()
         return bool(statements)
@@ -205,7 +204,8 @@ class Connection:
         if is_forked():
             return  # all of it belongs to the parent
         ends = time.monotonic() + timeout
-        self.cancel()
+        for statement in self._statements_under_way():
+            statement.stop(within=max(0.1, min(self.cancel_grace, ends - time.monotonic())))
         if self.broken is None:
             goodbye = self._line.submit(self._end_session)
             if not wait_for([goodbye], max(0.1, ends - time.monotonic())).done:
@@ -222,13 +222,17 @@ class Connection:
             raise type(self.broken)(self.broken.message)
         try:
             answer = request.ask(self, call)
-        except (SessionLost, ConnectionLost, ServerUnreachable, QueryTimeout) as failure:
+        except (SessionLost, ConnectionLost, ServerUnreachable, GivenUp) as failure:
             self.suspect = True
             if isinstance(failure, SessionLost):
                 self.broken = failure
             raise
         self.suspect = False
         return answer
+
+    def _statements_under_way(self) -> list[Statement[Any]]:
+        with self._lock:
+            return list(self._under_way)
 
     def _is_over(self, statement: Statement[Any]) -> None:
         with self._lock:

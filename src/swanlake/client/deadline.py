@@ -30,8 +30,10 @@ class Deadline:
         return None if self._at is None else max(0.0, self._at - time.monotonic()) + more
 
 
-def too_late(timeout: float) -> QueryTimeout:
+class GivenUp(QueryTimeout):
+    """A limit that this side kept, because the other side did not: what runs there is unknown."""
+
+
+def too_late(timeout: float) -> GivenUp:
     """What is raised when a statement is given up."""
-    return QueryTimeout(
-        f"The statement did not end within its limit of {timeout:g} s and was given up."
-    )
+    return GivenUp(f"The statement did not end within its limit of {timeout:g} s and was given up.")

@@ -222,6 +222,11 @@ class Driver:
             return self._put(
                 messages.CommandStatementUpdate(query=sql, transaction_id=transaction), None, call
             )
+        if Actions.STATEMENT_TICKETS in self.actions and parameters.nbytes <= _MOST_IN_A_TICKET:
+            rows = self.query(sql, call, parameters=parameters, transaction=transaction)
+            while rows.read() is not None:
+                pass
+            return max(rows.affected, 0)
         prepared = self.prepare(sql, call, transaction)
         try:
             return self.update_prepared(prepared, call, parameters)
@@ -386,6 +391,8 @@ class Driver:
         return flight.FlightCallOptions(timeout=timeout, headers=pairs)
 
 
+#: Rows that are bound to a change go along with it if they are small, and as a stream if not.
+_MOST_IN_A_TICKET = 64 * 1024
 #: By so much gRPC waits longer than the server may take, which then says itself what happened.
 _SERVER_FIRST = 0.1
 #: Of one question to the server whether an upload was cancelled.
@@ -406,7 +413,9 @@ class _Translation:
         check_fork()
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, flight.FlightError | pa.ArrowException):
+        if isinstance(error, SwanLakeError):
+            error.query_id = error.query_id or self._call.query_id
+        elif isinstance(error, flight.FlightError | pa.ArrowException):
             url, timeout = self._driver.address.url, self._call.deadline.timeout
             translated = error_from_wire(error, url, timeout)
             translated.query_id = self._call.query_id

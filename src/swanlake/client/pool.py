@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import warnings
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from swanlake.client import requests
 from swanlake.client.client import SessionStatements
 from swanlake.client.connection import Connection, Request
 from swanlake.client.deadline import Deadline
 from swanlake.client.keeper import ConnectionSlot, Keeper
-from swanlake.client.options import UNSET, QueryOptions
+from swanlake.client.options import UNSET, QueryOptions, WriterOptions
 from swanlake.client.parameters import Parameters
 from swanlake.client.pool_base import TRANSPORT_ERRORS, PoolBase
 from swanlake.client.statements import Statements, Timeout, call_for
 from swanlake.client.stream import ResultStream
+from swanlake.client.writer import Writer
 from swanlake.errors import ClientClosed, SwanLakeError
 
 T = TypeVar("T")
@@ -97,6 +98,13 @@ class FlightSQLPool(PoolBase, Statements):
         back to the pool if all that ran were statements on tables, as ``connection()`` does.
         """
         return self._borrow(SessionHandle, timeout)
+
+    def writer(self, table: str, options: WriterOptions | None = None, **overrides: Any) -> Writer:
+        """Brings rows to a table in batches; a context manager.
+
+        The keywords are those of ``WriterOptions``. Its connection is none of the pool's.
+        """
+        return Writer(self._address, table, options, connect=self._connection_to, **overrides)
 
     def _borrow(self, kind: type[Borrowed], timeout: Timeout) -> Borrowed:
         return kind(self._keeper, self._acquire(Deadline(None), timeout))

@@ -10,7 +10,7 @@ from os import PathLike
 from typing import Any
 
 from swanlake.client.address import Address
-from swanlake.client.connection import Request
+from swanlake.client.connection import Connection, Request
 from swanlake.client.deadline import Deadline
 from swanlake.client.forks import is_forked
 from swanlake.client.keeper import Configure, Keeper
@@ -48,7 +48,7 @@ class PoolBase:
         address = Address.parse(
             url, token=token, user=user, password=password, tls_ca=tls_ca, headers=headers
         )
-        self._url = address.url
+        self._address = address
         me = weakref.ref(self)  # the keeper's threads must not keep a forgotten pool alive
 
         def gave_up() -> None:
@@ -88,6 +88,13 @@ class PoolBase:
         """Changes the bounds; connections that are too many go when they are idle."""
         self._keeper.resize(min_idle=min_idle, max_size=max_size)
 
+    def _connection_to(self, address: Address) -> Connection:
+        """A connection outside of the pool, with its limits; to be opened."""
+        config = self.config
+        return Connection(
+            address, connect_timeout=config.connect_timeout, cancel_grace=config.cancel_grace
+        )
+
     def _deadline(self, options: QueryOptions | None, timeout: Timeout) -> Deadline:
         return Deadline(limit(options, timeout, self.config.default_query_timeout))
 
@@ -110,7 +117,7 @@ class PoolBase:
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else "open"
-        return f"<{type(self).__name__} {self.name} {self._url} {state}>"
+        return f"<{type(self).__name__} {self.name} {self._address.url} {state}>"
 
     def __del__(self) -> None:
         keeper: Keeper | None = getattr(self, "_keeper", None)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Generic, TypeAlias, TypeVar
 
+from swanlake.client.backoff import backoff
 from swanlake.client.options import PoolConfig
 from swanlake.errors import (
     PoolClosed,
@@ -159,11 +160,13 @@ class _Outage:
     attempts: int = 0
     retry_at: float = 0.0
 
-    def plan(self, now: float, gives_up_at: float, random: float) -> None:
+    def plan(self, now: float, gives_up_at: float, random: Callable[[], float]) -> None:
         """Puts the next attempt off, twice as long as the last time."""
-        delay = min(FIRST_DELAY * 2.0**self.attempts, LONGEST_DELAY)
         self.attempts += 1
-        self.retry_at = min(now + delay * (1 + DELAY_JITTER * (2 * random - 1)), gives_up_at)
+        delay = backoff(
+            self.attempts, random, first=FIRST_DELAY, longest=LONGEST_DELAY, jitter=DELAY_JITTER
+        )
+        self.retry_at = min(now + delay, gives_up_at)
 
 
 class PoolCore(Generic[C]):
@@ -250,7 +253,7 @@ class PoolCore(Generic[C]):
         if now < gives_up_at:
             # Of attempts that were made at the same time, one puts off the next.
             if slot.since >= self._outage.retry_at:
-                self._outage.plan(now, gives_up_at, self._random())
+                self._outage.plan(now, gives_up_at, self._random)
             return self._settle(now)
         self._outage = None
         return [*self._rest(error), GaveUp(error), *self._settle(now)]

@@ -25,7 +25,7 @@ from swanlake.client.address import Address
 from swanlake.errors import (
     CommitConflict,
     ConnectionLost,
-    NotFound,
+    InvalidStatement,
     RowRefused,
     RowsNotWritten,
     ServerUnavailable,
@@ -235,7 +235,7 @@ def test_a_new_column_is_noticed(
 def test_a_table_that_is_not_there(writer: Make, client: FlightSQLClient) -> None:
     name = f"later_{uuid4().hex[:8]}"
     with writer(name) as w:
-        with pytest.raises(NotFound, match=name):
+        with pytest.raises(InvalidStatement, match=name):
             w.write({"id": 1})
         client.execute(f"CREATE TABLE {name} (id BIGINT)")
         w.write({"id": 1})
@@ -255,7 +255,7 @@ def test_what_the_server_refuses_is_raised_by_the_next_call(
         [failure] = lost.value.failures
         assert (failure.sequence, failure.rows, failure.in_doubt) == (1, 1, False)
         assert failure.table.column("id").to_pylist() == [2]
-        assert isinstance(failure.error, NotFound)
+        assert isinstance(failure.error, InvalidStatement)
         client.execute(f"CREATE TABLE {swans} (id BIGINT, name VARCHAR)")
         w.write({"id": 3, "name": "goes on"})  # told once; and the table was asked for again
     assert rows(client, swans) == [(3, "goes on")]
