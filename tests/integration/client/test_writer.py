@@ -26,6 +26,7 @@ from swanlake.errors import (
     CommitConflict,
     ConnectionLost,
     InvalidStatement,
+    NotFound,
     RowRefused,
     RowsNotWritten,
     ServerUnavailable,
@@ -255,7 +256,7 @@ def test_what_the_server_refuses_is_raised_by_the_next_call(
         [failure] = lost.value.failures
         assert (failure.sequence, failure.rows, failure.in_doubt) == (1, 1, False)
         assert failure.table.column("id").to_pylist() == [2]
-        assert isinstance(failure.error, InvalidStatement)
+        assert isinstance(failure.error, NotFound)
         client.execute(f"CREATE TABLE {swans} (id BIGINT, name VARCHAR)")
         w.write({"id": 3, "name": "goes on"})  # told once; and the table was asked for again
     assert rows(client, swans) == [(3, "goes on")]
