@@ -43,23 +43,24 @@ def test_the_tour(start_server: Callable[..., ServerProcess]) -> None:
     output = run_block("swanlake ping")
     assert "accepting" in output[0]
     assert "Bern" in output[-1]
-    first, second = (block.replace(DEFAULT_URL, server.url) for block in blocks("python"))
+    first, second, own = (block.replace(DEFAULT_URL, server.url) for block in blocks("python"))
     assert run(sys.executable, "-c", first).startswith("2 rows written")
     run(sys.executable, "-c", "import adbc_driver_flightsql.dbapi as adbc\n" + second)
+    assert run(sys.executable, "-c", own) == "3\n"
 
     output = run_block("swanlake_fork_catalog")
     assert "miles" in output[2]
     assert "trial" in output[3]
 
     output = run_block("duckling_queue")
-    assert "│     5 │" in output[1]
+    assert "│     6 │" in output[1]
     assert "open" in output[2]
-    assert "│    1 │" in output[3]
+    assert "│    2 │" in output[3]
 
     (sql,) = [block for block in blocks("sql") if "ATTACH" in block]
     stock = duckdb.connect()
     load_extensions(stock)
     rows: list[Any] = stock.execute(sql.replace("swanlake-home", str(server.home))).fetchall()
-    assert sorted(row[0] for row in rows) == ["Bern", "Bern", "Lund", "Oslo", "Riga"]
+    assert sorted(row[0] for row in rows) == ["Bern", "Bern", "Lund", "Oslo", "Riga", "Turku"]
     assert stock.execute("SELECT count(*) FROM lake.numbers").fetchone() == (1_000_000,)
     stock.close()
