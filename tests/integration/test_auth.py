@@ -71,6 +71,8 @@ def test_token_as_bearer_header_lets_in(enter: Callable[..., Any]) -> None:
 def test_driver_and_ping_take_a_token(guarded: ServerProcess, tmp_path: Path) -> None:
     with FlightSQLClient(guarded.url, token=ALICE) as connection:
         assert connection.status()["state"] == "accepting"
+    with FlightSQLClient(guarded.url, user="alice", password=ALICE) as connection:
+        assert connection.query("SELECT 42").scalar() == 42
     assert ping("--url", guarded.url, SWANLAKE_TOKEN=ALICE)[0] == 0
     file = tmp_path / "token"
     file.write_text(BOB + "\n")
