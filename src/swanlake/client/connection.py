@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 from swanlake.client.address import Address
 from swanlake.client.deadline import Deadline, GivenUp
 from swanlake.client.driver import Call, Driver
-from swanlake.client.forks import check_fork, is_forked
+from swanlake.client.forks import check_fork, is_cut_off
 from swanlake.client.line import Line
 from swanlake.errors import (
     ClientClosed,
@@ -201,8 +201,8 @@ class Connection:
             if self._closed:
                 return
             self._closed = True
-        if is_forked():
-            return  # all of it belongs to the parent
+        if is_cut_off():
+            return  # all of it belongs to the parent, or ends with the program
         ends = time.monotonic() + timeout
         for statement in self._statements_under_way():
             statement.stop(within=max(0.1, min(self.cancel_grace, ends - time.monotonic())))
