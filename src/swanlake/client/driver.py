@@ -8,6 +8,7 @@ is one TCP connection and one session; its calls are made one at a time, but for
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -25,6 +26,7 @@ from swanlake.client.from_wire import error_from_wire
 from swanlake.errors import (
     Code,
     ConfigError,
+    InvalidRequest,
     QueryError,
     SwanLakeError,
 )
@@ -337,17 +339,15 @@ class Driver:
         schema = pa.schema([]) if rows is None else rows.schema
         with self.translating(call):
             writer, answers = self._client.do_put(descriptor, schema, self._options(call))
-            try:
-                for batch in _batches(rows):
-                    writer.write_batch(batch)
-            except (flight.FlightError, pa.ArrowException):
-                pass  # the server has stopped listening, and says why below
-            except BaseException:
+            failure = _upload(writer, rows)
+            if failure is not None:
                 self._break_off(writer, call)
-                raise
-            writer.done_writing()
-            answer = answers.read()
-            writer.close()
+            else:
+                writer.done_writing()
+                answer = answers.read()
+                writer.close()
+        if failure is not None:
+            raise failure
         self._has_session = True
         return None if answer is None else answer.to_pybytes()
 
@@ -358,9 +358,10 @@ class Driver:
         everything. So the statement is cancelled first; and where nobody confirms that, the writer
         is kept for ever, which the server takes for a client that went quiet.
         """
+        patience = Deadline(_BREAK_OFF_SECONDS)
         try:
-            while not self.cancel(call.query_id, Deadline(_BREAK_OFF_SECONDS)):
-                call.deadline.remaining()
+            while not self.cancel(call.query_id, patience):
+                time.sleep(_BREAK_OFF_INTERVAL)  # not begun yet, or over already: nobody can tell
         except SwanLakeError:
             _never_finished.append(writer)
         else:
@@ -395,8 +396,9 @@ class Driver:
 _MOST_IN_A_TICKET = 64 * 1024
 #: By so much gRPC waits longer than the server may take, which then says itself what happened.
 _SERVER_FIRST = 0.1
-#: Of one question to the server whether an upload was cancelled.
+#: For the server to confirm that an upload was cancelled, and between two questions.
 _BREAK_OFF_SECONDS = 5.0
+_BREAK_OFF_INTERVAL = 0.05
 _never_finished: list[Any] = []
 
 
@@ -420,6 +422,28 @@ class _Translation:
             translated = error_from_wire(error, url, timeout)
             translated.query_id = self._call.query_id
             raise translated from None
+
+
+def _upload(writer: Any, rows: Any | None) -> BaseException | None:
+    """Sends rows as far as the server listens; gives back what their source raised, if it did.
+
+    The two must not be mistaken for each other: both can raise the same errors of Arrow's, and
+    after one of the source's the server would take for all what is only a part.
+    """
+    batches = iter(_batches(rows))
+    while True:
+        try:
+            batch = next(batches, None)
+            if batch is not None and batch.schema != rows.schema:  # type: ignore[union-attr]
+                raise InvalidRequest("The rows change their columns from one batch to the next.")
+        except BaseException as failure:  # noqa: BLE001 - it is raised when the upload is ended
+            return failure
+        if batch is None:
+            return None
+        try:
+            writer.write_batch(batch)
+        except (flight.FlightError, pa.ArrowException):
+            return None  # the server has stopped listening, and says why when it is asked
 
 
 def _batches(rows: Any | None) -> Iterable[Any]:

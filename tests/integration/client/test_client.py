@@ -178,20 +178,54 @@ def test_ingest_through_the_queue_takes_a_named_batch_once(
     assert client.query(f"FROM duckling_queue.{table} ORDER BY i").rows() == [(1,), (2,)]
 
 
-def test_ingest_whose_source_fails_leaves_nothing(client: FlightSQLClient, table: str) -> None:
+@pytest.mark.parametrize(
+    "failure", [ZeroDivisionError("of the source"), pa.ArrowInvalid("bad"), OSError("disk")]
+)
+def test_ingest_whose_source_fails_leaves_nothing(
+    client: FlightSQLClient, table: str, failure: Exception
+) -> None:
     client.execute(f"CREATE TABLE {table} (i BIGINT)")
     batch = pa.record_batch({"i": [1]})
 
     def failing() -> Iterator[Any]:
         yield batch
-        raise ZeroDivisionError("of the source")
+        raise failure
 
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(type(failure), match=str(failure)):
         client.ingest(table, pa.RecordBatchReader.from_batches(batch.schema, failing()))
     assert client.query(f"SELECT count(*) FROM {table}").scalar() == 0
 
 
-@pytest.mark.parametrize("rows", [7, "text", [1, 2]])
+def test_ingest_whose_source_changes_its_columns_leaves_nothing(
+    client: FlightSQLClient, table: str
+) -> None:
+    client.execute(f"CREATE TABLE {table} (i BIGINT)")
+    batches = [pa.record_batch({"i": [1]}), pa.record_batch({"i": ["one"]})]
+    with pytest.raises((InvalidRequest, pa.ArrowInvalid, TypeError)):
+        client.ingest(table, pa.RecordBatchReader.from_batches(batches[0].schema, iter(batches)))
+    assert client.query(f"SELECT count(*) FROM {table}").scalar() == 0
+
+
+def test_ingest_whose_source_fails_after_the_server_did_ends(
+    server: ServerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server has ended the statement, and knows none that could be cancelled."""
+    monkeypatch.setattr("swanlake.client.driver._BREAK_OFF_SECONDS", 0.5)
+    batch = pa.record_batch({"i": [1]})
+
+    def failing() -> Iterator[Any]:
+        time.sleep(0.5)
+        raise ZeroDivisionError("of the source")
+        yield batch
+
+    with swanlake.connect(server.url) as client:
+        client.query("SELECT 1")
+        client._connection.driver.session_id = str(uuid.uuid4())
+        with pytest.raises(ZeroDivisionError):
+            client.ingest("t", pa.RecordBatchReader.from_batches(batch.schema, failing()))
+
+
+@pytest.mark.parametrize("rows", [7, "text", [1, 2], [{"i": 1}, {"i": "one"}]])
 def test_ingest_refuses_what_holds_no_rows(client: FlightSQLClient, rows: Any) -> None:
     with pytest.raises(InvalidRequest, match="Arrow"):
         client.ingest("t", rows)
