@@ -59,16 +59,16 @@ class Statement(Generic[T]):
     def wait(self) -> T:
         """The answer; a caller who is interrupted stops the statement and leaves."""
         try:
-            return self.future.result(self.patience)
-        except TimeoutError:
-            if self.future.done():
-                raise  # QueryTimeout is a TimeoutError too
-            raise self.give_up() from None
-        except CancelledError:
-            raise self.never_begun() from None
-        except (KeyboardInterrupt, SystemExit):
+            wait_for([self.future], self.patience)
+        except BaseException:  # Ctrl-C, or whatever else a handler of signals raises
             self.stop()
             raise
+        if not self.future.done():
+            raise self.give_up()
+        try:
+            return self.future.result()
+        except CancelledError:
+            raise self.never_begun() from None
 
     @property
     def patience(self) -> float | None:

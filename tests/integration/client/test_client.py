@@ -344,6 +344,25 @@ def test_ctrl_c_stops_the_statement_and_not_the_program(server: ServerProcess) -
         assert nothing_runs(observer)
 
 
+@pytest.mark.parametrize("interruption", [TimeoutError("alarm"), ZeroDivisionError("alarm")])
+def test_what_a_signal_raises_stops_the_statement_too(
+    server: ServerProcess, interruption: Exception
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise interruption
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with swanlake.connect(server.url) as client:
+            signal.setitimer(signal.ITIMER_REAL, 0.5)
+            with pytest.raises(type(interruption), match="alarm"):
+                client.query(FOREVER)
+            assert client.query("SELECT 42", timeout=5).scalar() == 42
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
 @pytest.fixture
 def deaf() -> Iterator[str]:
     """The URL of somebody who takes connections and never says a word."""
