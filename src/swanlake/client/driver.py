@@ -109,6 +109,8 @@ class Driver:
         self.actions: frozenset[str] = frozenset()
         #: True once the server has a session for us: from then on a missing one is an error.
         self._has_session = False
+        #: True once it may have one: also a statement that fails opens it.
+        self._may_have_session = False
         self._authorization = f"Bearer {address.token}" if address.token else None
         options = [*_CHANNEL_OPTIONS]
         if connect_timeout is not None:
@@ -140,7 +142,7 @@ class Driver:
     def start_over(self) -> None:
         """From now on speaks in a new session; the one before is left to itself."""
         self.session_id = str(uuid.uuid4())
-        self._has_session = False
+        self._has_session = self._may_have_session = False
 
     def set_options(self, options: Mapping[str, str], call: Call) -> None:
         """Sets options of the session: catalog, schema, or settings of DuckDB."""
@@ -175,10 +177,10 @@ class Driver:
 
     def close_session(self, deadline: Deadline) -> None:
         """Has the server free what the session holds, if there is one."""
-        if self._has_session:
+        if self._may_have_session:
             request = messages.CloseSessionRequest().SerializeToString()
             self._act("CloseSession", request, Call(deadline))
-            self._has_session = False
+            self._has_session = self._may_have_session = False
 
     def disconnect(self) -> None:
         """Closes the connection; says nothing to the server."""
@@ -305,6 +307,7 @@ class Driver:
 
     def open_reader(self, ticket: Any, call: Call) -> Any:
         """Begins to fetch what a ticket stands for."""
+        self._may_have_session = True
         with self.translating(call):
             return self._client.do_get(ticket, self._options(call))
 
@@ -319,6 +322,7 @@ class Driver:
 
     def _fetch(self, command: Message, call: Call) -> Rows:
         descriptor = flight.FlightDescriptor.for_command(encode(command))
+        self._may_have_session = True
         with self.translating(call):
             info = self._client.get_flight_info(descriptor, self._options(call))
         self._has_session = True
@@ -337,6 +341,7 @@ class Driver:
         """Sends a command and rows for it, and gives the server's answer."""
         descriptor = flight.FlightDescriptor.for_command(encode(command))
         schema = pa.schema([]) if rows is None else rows.schema
+        self._may_have_session = True
         with self.translating(call):
             writer, answers = self._client.do_put(descriptor, schema, self._options(call))
             failure = _upload(writer, rows)
@@ -369,11 +374,12 @@ class Driver:
                 writer.close()  # says that it was cancelled, which we know
 
     def _act(self, name: str, body: bytes, call: Call) -> list[bytes]:
+        in_session = name not in (Actions.STATUS, Actions.CANCEL_BY_QUERY_ID)
+        self._may_have_session = self._may_have_session or in_session
         with self.translating(call):
             answers = self._client.do_action(flight.Action(name, body), self._options(call))
             found = [answer.body.to_pybytes() for answer in answers]
-        if name not in (Actions.STATUS, Actions.CANCEL_BY_QUERY_ID):
-            self._has_session = True
+        self._has_session = self._has_session or in_session
         return found
 
     def _options(self, call: Call) -> Any:

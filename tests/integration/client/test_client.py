@@ -461,6 +461,17 @@ def test_close_ends_the_session_and_what_runs_in_it(server: ServerProcess) -> No
         client.query("SELECT 1")
 
 
+@pytest.mark.parametrize("form", ["query", "update", "prepare_query", "stream"])
+def test_session_whose_only_statement_failed_is_closed_too(
+    server: ServerProcess, form: str
+) -> None:
+    with swanlake.connect(server.url) as observer:
+        before = observer.status()["sessions"]["active"]
+        with swanlake.connect(server.url) as client, pytest.raises(QueryError):
+            getattr(client, form)("SELEC 1")
+        assert observer.status()["sessions"]["active"] == before
+
+
 def test_opening_and_closing_leaves_no_thread_and_no_descriptor(server: ServerProcess) -> None:
     def use() -> None:
         with swanlake.connect(server.url) as client:
