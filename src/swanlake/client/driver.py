@@ -390,7 +390,7 @@ class Driver:
         if self._has_session:
             headers[Headers.SESSION_RESUME] = "1"
         if left is not None:
-            headers[Headers.QUERY_TIMEOUT] = f"{left:.3f}"
+            headers[Headers.QUERY_TIMEOUT] = f"{max(left, 0.001):.3f}"  # 0 would be no limit
         if self._authorization:
             headers[Headers.AUTHORIZATION] = self._authorization
         pairs = [(name.encode(), value.encode()) for name, value in headers.items()]

@@ -199,7 +199,7 @@ class Outbox:
         if is_cut_off():
             return  # all of it belongs to the parent
         self.finish()
-        wait_for([self.settled()], self.options.close_timeout)
+        wait_for([self.settled()], Deadline(self.options.close_timeout).patience(0))
         self.give_up()
         try:
             self.raise_failures()

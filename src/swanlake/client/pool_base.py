@@ -101,8 +101,8 @@ class PoolBase:
     def _patience(self, deadline: Deadline, timeout: Timeout) -> float | None:
         """How long to wait for a connection: no longer than the statement itself may take."""
         longest = self.config.acquire_timeout if isinstance(timeout, Unset) else timeout
-        limits = [one for one in (longest, deadline.patience(0)) if one is not None]
-        return min(limits, default=None)
+        limits = (Deadline(longest).patience(0), deadline.patience(0))
+        return min((one for one in limits if one is not None), default=None)
 
     def _may_repeat(self, request: Request[Any], options: QueryOptions | None) -> bool:
         wish = options.retry_on_failure if options is not None else None

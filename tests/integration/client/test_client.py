@@ -344,6 +344,16 @@ def test_ctrl_c_stops_the_statement_and_not_the_program(server: ServerProcess) -
         assert nothing_runs(observer)
 
 
+@pytest.mark.parametrize("endless", [float("inf"), 1e10])
+def test_a_limit_beyond_all_clocks_is_none(server: ServerProcess, endless: float) -> None:
+    with (
+        swanlake.connect(server.url, timeout=endless) as client,
+        swanlake.Pool(server.url, acquire_timeout=endless) as pool,
+    ):
+        assert client.query("SELECT 42").scalar() == 42
+        assert pool.query("SELECT 42", timeout=endless).scalar() == 42
+
+
 @pytest.mark.parametrize("interruption", [TimeoutError("alarm"), ZeroDivisionError("alarm")])
 def test_what_a_signal_raises_stops_the_statement_too(
     server: ServerProcess, interruption: Exception
