@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 from swanlake.client.address import Address
 from swanlake.client.deadline import Deadline, GivenUp
 from swanlake.client.driver import Call, Driver
-from swanlake.client.forks import check_fork, is_forked
+from swanlake.client.forks import check_fork, is_cut_off
 from swanlake.client.line import Line
 from swanlake.errors import (
     ClientClosed,
@@ -59,16 +59,16 @@ class Statement(Generic[T]):
     def wait(self) -> T:
         """The answer; a caller who is interrupted stops the statement and leaves."""
         try:
-            return self.future.result(self.patience)
-        except TimeoutError:
-            if self.future.done():
-                raise  # QueryTimeout is a TimeoutError too
-            raise self.give_up() from None
-        except CancelledError:
-            raise self.never_begun() from None
-        except (KeyboardInterrupt, SystemExit):
+            wait_for([self.future], self.patience)
+        except BaseException:  # Ctrl-C, or whatever else a handler of signals raises
             self.stop()
             raise
+        if not self.future.done():
+            raise self.give_up()
+        try:
+            return self.future.result()
+        except CancelledError:
+            raise self.never_begun() from None
 
     @property
     def patience(self) -> float | None:
@@ -201,8 +201,8 @@ class Connection:
             if self._closed:
                 return
             self._closed = True
-        if is_forked():
-            return  # all of it belongs to the parent
+        if is_cut_off():
+            return  # all of it belongs to the parent, or ends with the program
         ends = time.monotonic() + timeout
         for statement in self._statements_under_way():
             statement.stop(within=max(0.1, min(self.cancel_grace, ends - time.monotonic())))

@@ -14,6 +14,7 @@ batch of a result and not all of it. The exceptions are SwanLake's own, which ar
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from types import TracebackType
@@ -36,6 +37,7 @@ from swanlake.errors import (
     NotSupportedError,
     OperationalError,
     ProgrammingError,
+    ResourceFailed,
 )
 from swanlake.errors import SwanLakeError as Error
 
@@ -77,6 +79,9 @@ paramstyle = "qmark"
 
 #: Rows that become Python objects at a time: few enough that one fetch is quick.
 _ROWS_AT_A_TIME = 1024
+#: What may open a transaction that only the server knows of; whoever has the connection next, from
+#: a pool, must not find himself in it.
+_BEGINS = re.compile(r"\b(?:BEGIN|START)\b", re.IGNORECASE)
 
 
 class Warning(Exception):
@@ -97,6 +102,7 @@ class Connection:
         #: The client beneath, for what PEP 249 has no words for: ``ingest``, ``status``, …
         self.client = client
         self._autocommit = autocommit
+        self._may_have_begun = False
 
     @property
     def autocommit(self) -> bool:
@@ -128,6 +134,8 @@ class Connection:
         self._check_open()
         if self.client.in_transaction:
             self.client.rollback()
+        if self._may_have_begun:
+            self._roll_back_in_sql()
 
     def cancel(self) -> bool:
         """Stops what runs here, from any thread; False if nothing did."""
@@ -137,12 +145,22 @@ class Connection:
         """Ends the session, and undoes what was not committed; can be called again."""
         self.client.close()
 
-    def begin(self) -> FlightSQLClient:
-        """The client, in a transaction unless in autocommit."""
+    def begin(self, operation: str = "") -> FlightSQLClient:
+        """The client for a statement, in a transaction unless in autocommit."""
         self._check_open()
+        if _BEGINS.search(operation):
+            self._may_have_begun = True
         if not self._autocommit and not self.client.in_transaction:
             self.client.begin_transaction()
         return self.client
+
+    def _roll_back_in_sql(self) -> None:
+        try:
+            self.client.execute("ROLLBACK")
+        except ResourceFailed as failure:
+            if failure.identifier != "TRANSACTIONCONTEXT_ERROR":  # which says that there is none
+                raise
+        self._may_have_begun = False
 
     def _check_open(self) -> None:
         if self.client.closed:
@@ -200,7 +218,7 @@ class Cursor:
         """Runs a statement, with a sequence for its ``?`` or a dict for its ``$name``."""
         self._check_open()
         self._forget()
-        stream = self.connection.begin().stream(operation, parameters)
+        stream = self.connection.begin(operation).stream(operation, parameters)
         self._query_id = stream.query_id
         self._rowcount = stream.affected_rows
         if len(stream.schema):
@@ -220,7 +238,7 @@ class Cursor:
         if not rows:
             return self
         bound = table_of(rows)
-        client = self.connection.begin()
+        client = self.connection.begin(operation)
         for _ in rows if bound is None else rows[:1]:
             done = client.update(operation, bound)
             self._query_id = done.query_id

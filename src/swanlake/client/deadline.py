@@ -6,6 +6,9 @@ import time
 
 from swanlake.errors import QueryTimeout
 
+#: Seconds beyond which a limit is none, as infinity is: clocks and locks do not count so far.
+_LONGEST = 366 * 24 * 3600.0
+
 
 class Deadline:
     """The moment at which a call must be over; there may be none."""
@@ -13,6 +16,8 @@ class Deadline:
     __slots__ = ("_at", "timeout")
 
     def __init__(self, timeout: float | None) -> None:
+        if timeout is not None and timeout > _LONGEST:
+            timeout = None
         self.timeout = timeout
         self._at = None if timeout is None else time.monotonic() + timeout
 

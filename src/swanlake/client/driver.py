@@ -8,6 +8,7 @@ is one TCP connection and one session; its calls are made one at a time, but for
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -25,6 +26,7 @@ from swanlake.client.from_wire import error_from_wire
 from swanlake.errors import (
     Code,
     ConfigError,
+    InvalidRequest,
     QueryError,
     SwanLakeError,
 )
@@ -107,6 +109,8 @@ class Driver:
         self.actions: frozenset[str] = frozenset()
         #: True once the server has a session for us: from then on a missing one is an error.
         self._has_session = False
+        #: True once it may have one: also a statement that fails opens it.
+        self._may_have_session = False
         self._authorization = f"Bearer {address.token}" if address.token else None
         options = [*_CHANNEL_OPTIONS]
         if connect_timeout is not None:
@@ -138,7 +142,7 @@ class Driver:
     def start_over(self) -> None:
         """From now on speaks in a new session; the one before is left to itself."""
         self.session_id = str(uuid.uuid4())
-        self._has_session = False
+        self._has_session = self._may_have_session = False
 
     def set_options(self, options: Mapping[str, str], call: Call) -> None:
         """Sets options of the session: catalog, schema, or settings of DuckDB."""
@@ -173,10 +177,10 @@ class Driver:
 
     def close_session(self, deadline: Deadline) -> None:
         """Has the server free what the session holds, if there is one."""
-        if self._has_session:
+        if self._may_have_session:
             request = messages.CloseSessionRequest().SerializeToString()
             self._act("CloseSession", request, Call(deadline))
-            self._has_session = False
+            self._has_session = self._may_have_session = False
 
     def disconnect(self) -> None:
         """Closes the connection; says nothing to the server."""
@@ -303,6 +307,7 @@ class Driver:
 
     def open_reader(self, ticket: Any, call: Call) -> Any:
         """Begins to fetch what a ticket stands for."""
+        self._may_have_session = True
         with self.translating(call):
             return self._client.do_get(ticket, self._options(call))
 
@@ -317,6 +322,7 @@ class Driver:
 
     def _fetch(self, command: Message, call: Call) -> Rows:
         descriptor = flight.FlightDescriptor.for_command(encode(command))
+        self._may_have_session = True
         with self.translating(call):
             info = self._client.get_flight_info(descriptor, self._options(call))
         self._has_session = True
@@ -335,19 +341,18 @@ class Driver:
         """Sends a command and rows for it, and gives the server's answer."""
         descriptor = flight.FlightDescriptor.for_command(encode(command))
         schema = pa.schema([]) if rows is None else rows.schema
+        self._may_have_session = True
         with self.translating(call):
             writer, answers = self._client.do_put(descriptor, schema, self._options(call))
-            try:
-                for batch in _batches(rows):
-                    writer.write_batch(batch)
-            except (flight.FlightError, pa.ArrowException):
-                pass  # the server has stopped listening, and says why below
-            except BaseException:
+            failure = _upload(writer, rows)
+            if failure is not None:
                 self._break_off(writer, call)
-                raise
-            writer.done_writing()
-            answer = answers.read()
-            writer.close()
+            else:
+                writer.done_writing()
+                answer = answers.read()
+                writer.close()
+        if failure is not None:
+            raise failure
         self._has_session = True
         return None if answer is None else answer.to_pybytes()
 
@@ -358,9 +363,10 @@ class Driver:
         everything. So the statement is cancelled first; and where nobody confirms that, the writer
         is kept for ever, which the server takes for a client that went quiet.
         """
+        patience = Deadline(_BREAK_OFF_SECONDS)
         try:
-            while not self.cancel(call.query_id, Deadline(_BREAK_OFF_SECONDS)):
-                call.deadline.remaining()
+            while not self.cancel(call.query_id, patience):
+                time.sleep(_BREAK_OFF_INTERVAL)  # not begun yet, or over already: nobody can tell
         except SwanLakeError:
             _never_finished.append(writer)
         else:
@@ -368,11 +374,12 @@ class Driver:
                 writer.close()  # says that it was cancelled, which we know
 
     def _act(self, name: str, body: bytes, call: Call) -> list[bytes]:
+        in_session = name not in (Actions.STATUS, Actions.CANCEL_BY_QUERY_ID)
+        self._may_have_session = self._may_have_session or in_session
         with self.translating(call):
             answers = self._client.do_action(flight.Action(name, body), self._options(call))
             found = [answer.body.to_pybytes() for answer in answers]
-        if name not in (Actions.STATUS, Actions.CANCEL_BY_QUERY_ID):
-            self._has_session = True
+        self._has_session = self._has_session or in_session
         return found
 
     def _options(self, call: Call) -> Any:
@@ -383,7 +390,7 @@ class Driver:
         if self._has_session:
             headers[Headers.SESSION_RESUME] = "1"
         if left is not None:
-            headers[Headers.QUERY_TIMEOUT] = f"{left:.3f}"
+            headers[Headers.QUERY_TIMEOUT] = f"{max(left, 0.001):.3f}"  # 0 would be no limit
         if self._authorization:
             headers[Headers.AUTHORIZATION] = self._authorization
         pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
@@ -395,8 +402,9 @@ class Driver:
 _MOST_IN_A_TICKET = 64 * 1024
 #: By so much gRPC waits longer than the server may take, which then says itself what happened.
 _SERVER_FIRST = 0.1
-#: Of one question to the server whether an upload was cancelled.
+#: For the server to confirm that an upload was cancelled, and between two questions.
 _BREAK_OFF_SECONDS = 5.0
+_BREAK_OFF_INTERVAL = 0.05
 _never_finished: list[Any] = []
 
 
@@ -420,6 +428,28 @@ class _Translation:
             translated = error_from_wire(error, url, timeout)
             translated.query_id = self._call.query_id
             raise translated from None
+
+
+def _upload(writer: Any, rows: Any | None) -> BaseException | None:
+    """Sends rows as far as the server listens; gives back what their source raised, if it did.
+
+    The two must not be mistaken for each other: both can raise the same errors of Arrow's, and
+    after one of the source's the server would take for all what is only a part.
+    """
+    batches = iter(_batches(rows))
+    while True:
+        try:
+            batch = next(batches, None)
+            if batch is not None and batch.schema != rows.schema:  # type: ignore[union-attr]
+                raise InvalidRequest("The rows change their columns from one batch to the next.")
+        except BaseException as failure:  # noqa: BLE001 - it is raised when the upload is ended
+            return failure
+        if batch is None:
+            return None
+        try:
+            writer.write_batch(batch)
+        except (flight.FlightError, pa.ArrowException):
+            return None  # the server has stopped listening, and says why when it is asked
 
 
 def _batches(rows: Any | None) -> Iterable[Any]:

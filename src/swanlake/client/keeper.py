@@ -24,7 +24,7 @@ from swanlake.client.client import SessionStatements
 from swanlake.client.connection import Connection, Statement
 from swanlake.client.deadline import Deadline
 from swanlake.client.driver import Call, Rows
-from swanlake.client.forks import check_fork, is_forked
+from swanlake.client.forks import check_fork, is_cut_off
 from swanlake.client.line import Line
 from swanlake.client.options import PoolConfig
 from swanlake.client.pool_core import (
@@ -176,6 +176,8 @@ class Keeper:
 
     def reclaim(self, slot: ConnectionSlot) -> None:
         """Takes a connection back from who has forgotten it, and closes it."""
+        if is_cut_off():
+            return
         # The garbage collector calls this in the midst of anything, also where the lock is held.
         in_background("swanlake-reclaim", lambda: self.release(slot, keep=False))
 
@@ -234,9 +236,9 @@ class Keeper:
 
     def close(self) -> Future[None]:
         """Gives out no connection any more; done when all have come back and are closed."""
-        if is_forked():
+        if is_cut_off():
             nothing: Future[None] = Future()
-            nothing.set_result(None)  # they are the parent's, and so is the lock
+            nothing.set_result(None)  # in a child they are the parent's, and so is the lock
             return nothing
         if not self.closed:
             self.telemetry.event("closed")
@@ -260,8 +262,8 @@ class Keeper:
 
     def _do(self, decide: Callable[[float], list[Action[Connection]]]) -> None:
         """Decides under the lock, and acts outside of it."""
-        if is_forked():
-            return  # the lock may be held for ever, and the connections are the parent's
+        if is_cut_off():
+            return  # the lock may be held for ever, and the connections are not ours
         with self._lock:
             actions = decide(time.monotonic())
             fulfilled = [future for expected, future in self._expectations if expected(self._core)]

@@ -26,7 +26,7 @@ from swanlake.client.batching import Batch, Batcher, Failure, Piece, WriterRepor
 from swanlake.client.connection import Connection, Request
 from swanlake.client.deadline import Deadline
 from swanlake.client.driver import Call
-from swanlake.client.forks import check_fork, is_forked
+from swanlake.client.forks import check_fork, is_cut_off
 from swanlake.client.options import WriterOptions
 from swanlake.client.rows import TargetTable, target_table
 from swanlake.errors import (
@@ -196,10 +196,10 @@ class Outbox:
 
     def _at_exit(self) -> None:
         """The program ends and nobody closed the writer: what was written is sent all the same."""
-        if is_forked():
+        if is_cut_off():
             return  # all of it belongs to the parent
         self.finish()
-        wait_for([self.settled()], self.options.close_timeout)
+        wait_for([self.settled()], Deadline(self.options.close_timeout).patience(0))
         self.give_up()
         try:
             self.raise_failures()

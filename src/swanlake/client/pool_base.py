@@ -12,7 +12,7 @@ from typing import Any
 from swanlake.client.address import Address
 from swanlake.client.connection import Connection, Request
 from swanlake.client.deadline import Deadline
-from swanlake.client.forks import is_forked
+from swanlake.client.forks import is_cut_off
 from swanlake.client.keeper import Configure, Keeper
 from swanlake.client.options import PoolConfig, QueryOptions, Unset
 from swanlake.client.pool_core import PoolStats
@@ -101,8 +101,8 @@ class PoolBase:
     def _patience(self, deadline: Deadline, timeout: Timeout) -> float | None:
         """How long to wait for a connection: no longer than the statement itself may take."""
         longest = self.config.acquire_timeout if isinstance(timeout, Unset) else timeout
-        limits = [one for one in (longest, deadline.patience(0)) if one is not None]
-        return min(limits, default=None)
+        limits = (Deadline(longest).patience(0), deadline.patience(0))
+        return min((one for one in limits if one is not None), default=None)
 
     def _may_repeat(self, request: Request[Any], options: QueryOptions | None) -> bool:
         wish = options.retry_on_failure if options is not None else None
@@ -121,6 +121,6 @@ class PoolBase:
 
     def __del__(self) -> None:
         keeper: Keeper | None = getattr(self, "_keeper", None)
-        if keeper is not None and keeper.started and not keeper.closed and not is_forked():
+        if keeper is not None and keeper.started and not keeper.closed and not is_cut_off():
             keeper.close_forgotten()
             warnings.warn(f"{self!r} was not closed", ResourceWarning, stacklevel=1, source=self)

@@ -228,10 +228,13 @@ def arrow_rows(rows: Any) -> Any:
         return pa.RecordBatchReader.from_stream(rows)
     if hasattr(rows, "to_arrow_table"):
         return rows.to_arrow_table()
-    if isinstance(rows, list) and rows and all(isinstance(one, pa.RecordBatch) for one in rows):
-        return pa.Table.from_batches(rows)
-    if isinstance(rows, list) and all(isinstance(one, Mapping) for one in rows):
-        return pa.Table.from_pylist(rows)
+    try:
+        if isinstance(rows, list) and rows and all(isinstance(one, pa.RecordBatch) for one in rows):
+            return pa.Table.from_batches(rows)
+        if isinstance(rows, list) and all(isinstance(one, Mapping) for one in rows):
+            return pa.Table.from_pylist(rows)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as unfit:
+        raise InvalidRequest(f"The rows have no common form in Arrow: {unfit}") from None
     raise InvalidRequest(
         f"Rows are Arrow (a table, batches, a data frame) or a list of dicts, not "
         f"{type(rows).__name__}."

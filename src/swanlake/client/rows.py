@@ -200,7 +200,11 @@ def arrow_batches(rows: Any) -> Iterable[Any] | None:
         return None
     source = arrow_rows(rows)
     batches: Iterable[Any] = source.to_batches() if isinstance(source, pa.Table) else source
-    return batches
+    if isinstance(rows, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
+        return batches
+    # A frame lends its memory, and its owner may go on to change it before it is sent.
+    memory = pa.default_cpu_memory_manager()
+    return (batch.copy_to(memory) for batch in batches)
 
 
 def _cast(values: Any, column: Column) -> Any:

@@ -52,7 +52,7 @@ def fitted(value: Any, type_: Any) -> tuple[Any, int]:
     kept = array[0]
     if _types.is_integer(type_) and kept.as_py() != value:
         raise ValueError("it is not a whole number")  # pyarrow would cut its fraction off
-    if _types.is_nested(type_):
+    if _types.is_nested(type_) or isinstance(value, bytearray | memoryview):
         value = kept.as_py()  # a copy: the caller may go on to change its own
     return value, array.nbytes
 

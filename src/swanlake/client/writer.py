@@ -125,7 +125,15 @@ class _Writing(ABC):
         limit = self._options.close_timeout if isinstance(timeout, Unset) else timeout
         self._outbox.finish()
         try:
-            await self._pause(self._outbox.settled(), Deadline(limit))
+            await self._end(Deadline(limit))
+        except BaseException as interruption:
+            self._note_failures(interruption)
+            raise
+        self._outbox.raise_failures()
+
+    async def _end(self, deadline: Deadline) -> None:
+        try:
+            await self._pause(self._outbox.settled(), deadline)
         except WriterTimeout:
             log.warning("writer of %s: closed with rows pending", self._outbox.table_name)
         finally:
@@ -134,7 +142,13 @@ class _Writing(ABC):
             await self._pause(self._outbox.gone(), Deadline(_LAST_WORDS))
         except WriterTimeout:
             log.warning("writer of %s: a call did not come back", self._outbox.table_name)
-        self._outbox.raise_failures()
+
+    def _note_failures(self, error: BaseException) -> None:
+        """Nobody will ask any more what became of the rows: the error that ends it all says so."""
+        try:
+            self._outbox.raise_failures()
+        except RowsNotWritten as lost:
+            _raise_unless(error, lost)
 
     def _too_late(self, deadline: Deadline) -> WriterTimeout:
         report = self.report()

@@ -178,20 +178,54 @@ def test_ingest_through_the_queue_takes_a_named_batch_once(
     assert client.query(f"FROM duckling_queue.{table} ORDER BY i").rows() == [(1,), (2,)]
 
 
-def test_ingest_whose_source_fails_leaves_nothing(client: FlightSQLClient, table: str) -> None:
+@pytest.mark.parametrize(
+    "failure", [ZeroDivisionError("of the source"), pa.ArrowInvalid("bad"), OSError("disk")]
+)
+def test_ingest_whose_source_fails_leaves_nothing(
+    client: FlightSQLClient, table: str, failure: Exception
+) -> None:
     client.execute(f"CREATE TABLE {table} (i BIGINT)")
     batch = pa.record_batch({"i": [1]})
 
     def failing() -> Iterator[Any]:
         yield batch
-        raise ZeroDivisionError("of the source")
+        raise failure
 
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(type(failure), match=str(failure)):
         client.ingest(table, pa.RecordBatchReader.from_batches(batch.schema, failing()))
     assert client.query(f"SELECT count(*) FROM {table}").scalar() == 0
 
 
-@pytest.mark.parametrize("rows", [7, "text", [1, 2]])
+def test_ingest_whose_source_changes_its_columns_leaves_nothing(
+    client: FlightSQLClient, table: str
+) -> None:
+    client.execute(f"CREATE TABLE {table} (i BIGINT)")
+    batches = [pa.record_batch({"i": [1]}), pa.record_batch({"i": ["one"]})]
+    with pytest.raises((InvalidRequest, pa.ArrowInvalid, TypeError)):
+        client.ingest(table, pa.RecordBatchReader.from_batches(batches[0].schema, iter(batches)))
+    assert client.query(f"SELECT count(*) FROM {table}").scalar() == 0
+
+
+def test_ingest_whose_source_fails_after_the_server_did_ends(
+    server: ServerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server has ended the statement, and knows none that could be cancelled."""
+    monkeypatch.setattr("swanlake.client.driver._BREAK_OFF_SECONDS", 0.5)
+    batch = pa.record_batch({"i": [1]})
+
+    def failing() -> Iterator[Any]:
+        time.sleep(0.5)
+        raise ZeroDivisionError("of the source")
+        yield batch
+
+    with swanlake.connect(server.url) as client:
+        client.query("SELECT 1")
+        client._connection.driver.session_id = str(uuid.uuid4())
+        with pytest.raises(ZeroDivisionError):
+            client.ingest("t", pa.RecordBatchReader.from_batches(batch.schema, failing()))
+
+
+@pytest.mark.parametrize("rows", [7, "text", [1, 2], [{"i": 1}, {"i": "one"}]])
 def test_ingest_refuses_what_holds_no_rows(client: FlightSQLClient, rows: Any) -> None:
     with pytest.raises(InvalidRequest, match="Arrow"):
         client.ingest("t", rows)
@@ -310,6 +344,35 @@ def test_ctrl_c_stops_the_statement_and_not_the_program(server: ServerProcess) -
         assert nothing_runs(observer)
 
 
+@pytest.mark.parametrize("endless", [float("inf"), 1e10])
+def test_a_limit_beyond_all_clocks_is_none(server: ServerProcess, endless: float) -> None:
+    with (
+        swanlake.connect(server.url, timeout=endless) as client,
+        swanlake.Pool(server.url, acquire_timeout=endless) as pool,
+    ):
+        assert client.query("SELECT 42").scalar() == 42
+        assert pool.query("SELECT 42", timeout=endless).scalar() == 42
+
+
+@pytest.mark.parametrize("interruption", [TimeoutError("alarm"), ZeroDivisionError("alarm")])
+def test_what_a_signal_raises_stops_the_statement_too(
+    server: ServerProcess, interruption: Exception
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise interruption
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with swanlake.connect(server.url) as client:
+            signal.setitimer(signal.ITIMER_REAL, 0.5)
+            with pytest.raises(type(interruption), match="alarm"):
+                client.query(FOREVER)
+            assert client.query("SELECT 42", timeout=5).scalar() == 42
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
 @pytest.fixture
 def deaf() -> Iterator[str]:
     """The URL of somebody who takes connections and never says a word."""
@@ -406,6 +469,17 @@ def test_close_ends_the_session_and_what_runs_in_it(server: ServerProcess) -> No
     client.close()
     with pytest.raises(ClientClosed):
         client.query("SELECT 1")
+
+
+@pytest.mark.parametrize("form", ["query", "update", "prepare_query", "stream"])
+def test_session_whose_only_statement_failed_is_closed_too(
+    server: ServerProcess, form: str
+) -> None:
+    with swanlake.connect(server.url) as observer:
+        before = observer.status()["sessions"]["active"]
+        with swanlake.connect(server.url) as client, pytest.raises(QueryError):
+            getattr(client, form)("SELEC 1")
+        assert observer.status()["sessions"]["active"] == before
 
 
 def test_opening_and_closing_leaves_no_thread_and_no_descriptor(server: ServerProcess) -> None:

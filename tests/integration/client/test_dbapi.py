@@ -6,6 +6,7 @@ import datetime as dt
 import threading
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from decimal import Decimal
 from itertools import pairwise
 from typing import Any
@@ -319,3 +320,20 @@ def test_another_thread_cancels(cursor: dbapi.Cursor) -> None:
     assert isinstance(outcome[0], dbapi.OperationalError)
     cursor.connection.rollback()
     assert cursor.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_rollback_ends_a_transaction_that_was_begun_in_sql(server: ServerProcess) -> None:
+    """As a pool of SQLAlchemy's asks for it, before the next user has the connection."""
+    with closing(dbapi.connect(server.url, autocommit=True)) as connection:
+        cursor = connection.cursor()
+        cursor.execute("BEGIN")
+        connection.rollback()
+        cursor.execute("BEGIN")  # which would be refused inside of another
+        connection.rollback()
+        connection.rollback()
+
+
+def test_rollback_without_a_transaction_does_nothing(server: ServerProcess) -> None:
+    with closing(dbapi.connect(server.url, autocommit=True)) as connection:
+        connection.cursor().execute("SELECT 'begin'")
+        connection.rollback()

@@ -7,6 +7,8 @@ import gc
 import logging
 import os
 import random
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -634,3 +636,29 @@ def test_a_forgotten_pool_warns_and_lets_go(server: ServerProcess) -> None:
     with pytest.warns(ResourceWarning, match="was not closed"):
         del pool
     eventually(lambda: _threads() <= others)
+
+
+_FORGETFUL = {
+    "a pool": "pool.query('SELECT 1')",
+    "a stream and a session": "stream = pool.stream('FROM range(10000000)'); stream.read()\n"
+    "session = pool.acquire_session(); session.query('SELECT 1')",
+    "something that closes it": "pool.query('SELECT 1')\n"
+    "class Owner:\n"
+    "    def __del__(self): self.pool.close()\n"
+    "owner = Owner(); owner.pool = pool",
+    "something that queries": "pool.query('SELECT 1')\n"
+    "class Owner:\n"
+    "    def __del__(self):\n"
+    "        try: self.pool.query('SELECT 2')\n"
+    "        except self.error: pass\n"
+    "owner = Owner(); owner.pool = pool; owner.error = swanlake.SwanLakeError",
+}
+
+
+@pytest.mark.parametrize("forgotten", _FORGETFUL)
+def test_program_that_closes_nothing_ends(server: ServerProcess, forgotten: str) -> None:
+    program = f"import swanlake\npool = swanlake.Pool({server.url!r})\n{_FORGETFUL[forgotten]}\n"
+    ended = subprocess.run(
+        [sys.executable, "-c", program], timeout=20, capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")

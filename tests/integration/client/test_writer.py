@@ -426,6 +426,29 @@ def test_an_end_with_a_server_that_hangs_is_bounded_and_tells(
         server.process.send_signal(signal.SIGCONT)
 
 
+def test_an_end_that_is_interrupted_tells_what_was_lost(
+    client: FlightSQLClient, server: ServerProcess, swans: str
+) -> None:
+    held = Held()
+    w = Writer(Address.parse(server.url), swans, connect=held)
+    w.write({"id": 1})
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        assert held.reached.wait(30)
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with pytest.raises(KeyboardInterrupt) as interrupted:
+            w.close()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        held.go_on.set()
+    assert "1 rows were not written" in interrupted.value.__notes__[0]
+
+
 def test_a_batch_is_given_up_when_its_time_is_over(maker: Any, start_server: Start) -> None:
     server = start_server()
     with swanlake.connect(server.url) as client:

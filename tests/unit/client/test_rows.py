@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+import pandas
 import polars
 import pyarrow as pa
 import pytest
@@ -280,3 +281,20 @@ def test_arrow_that_does_not_fit(rows: Any, words: str) -> None:
 def test_rows_one_by_one_are_not_arrow() -> None:
     assert arrow_batches([{"id": 1}]) is None
     assert arrow_batches(iter([])) is None
+
+
+@pytest.mark.parametrize("view", [bytearray, lambda data: memoryview(bytearray(data))])
+def test_bytes_that_are_changed_later_are_sent_as_they_were(view: Any) -> None:
+    data = view(b"before")
+    piece = table(data=pa.binary()).take({"data": data})
+    data[:] = b"after!"
+    assert piece.content == (b"before",)
+
+
+def test_a_frame_that_is_changed_later_is_sent_as_it_was() -> None:
+    frame = pandas.DataFrame({"id": [1, 2, 3]})
+    found = arrow_batches(frame)
+    assert found is not None
+    [batch] = list(found)
+    frame.loc[:, "id"] = 0
+    assert batch.column("id").to_pylist() == [1, 2, 3]
