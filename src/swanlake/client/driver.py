@@ -11,7 +11,7 @@ import json
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,13 +20,14 @@ import pyarrow.flight as flight
 from google.protobuf.message import Message
 
 from swanlake.client.address import Address
-from swanlake.client.deadline import Deadline
+from swanlake.client.deadline import Deadline, GivenUp
 from swanlake.client.forks import check_fork
 from swanlake.client.from_wire import error_from_wire
 from swanlake.errors import (
     Code,
     ConfigError,
     InvalidRequest,
+    QueryCancelled,
     QueryError,
     SwanLakeError,
 )
@@ -207,11 +208,8 @@ class Driver:
             return self._fetch(
                 messages.CommandStatementQuery(query=sql, transaction_id=transaction), call
             )
-        prepared = self.prepare(sql, call, transaction)
-        try:
+        with self._prepared_for_once(sql, call, transaction) as prepared:
             return self.query_prepared(prepared, call, parameters)
-        finally:
-            self.close_prepared(prepared, call)
 
     def update(
         self,
@@ -231,11 +229,8 @@ class Driver:
             while rows.read() is not None:
                 pass
             return max(rows.affected, 0)
-        prepared = self.prepare(sql, call, transaction)
-        try:
+        with self._prepared_for_once(sql, call, transaction) as prepared:
             return self.update_prepared(prepared, call, parameters)
-        finally:
-            self.close_prepared(prepared, call)
 
     def ingest(self, command: messages.CommandStatementIngest, rows: Any, call: Call) -> int:
         """Sends rows (an Arrow reader or table) into a table; how many it took."""
@@ -299,7 +294,23 @@ class Driver:
         action = kind.END_TRANSACTION_COMMIT if commit else kind.END_TRANSACTION_ROLLBACK
         self._act("EndTransaction", encode(kind(transaction_id=transaction, action=action)), call)
 
+    @contextmanager
+    def _prepared_for_once(
+        self, sql: str, call: Call, transaction: bytes | None
+    ) -> Iterator[Prepared]:
+        prepared = self.prepare(sql, call, transaction)
+        try:
+            yield prepared
+        finally:
+            with suppress(SwanLakeError):  # how the statement ended is what counts
+                self.close_prepared(prepared, call)
+
     # ---- inside ----------------------------------------------------------------------------------
+
+    def heard(self, error: SwanLakeError) -> None:
+        """Notes what an error says of the session: a statement that failed had one to fail in."""
+        if isinstance(error, QueryError) and not isinstance(error, QueryCancelled | GivenUp):
+            self._has_session = True
 
     def translating(self, call: Call) -> Any:
         """The time of one exchange with the server, whose errors come out as ours."""
@@ -423,10 +434,11 @@ class _Translation:
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, SwanLakeError):
             error.query_id = error.query_id or self._call.query_id
-        elif isinstance(error, flight.FlightError | pa.ArrowException):
+        elif isinstance(error, flight.FlightError | pa.ArrowException | OSError):
             url, timeout = self._driver.address.url, self._call.deadline.timeout
             translated = error_from_wire(error, url, timeout)
             translated.query_id = self._call.query_id
+            self._driver.heard(translated)
             raise translated from None
 
 

@@ -326,7 +326,7 @@ class Keeper:
             request = replace(requests.query(self.config.healthcheck_sql), traceless=True)
             slot.connection.begin(request, call).wait()
             healthy = True
-        except SwanLakeError as failure:
+        except Exception as failure:  # noqa: BLE001 - a slot must not be lost, whatever it is
             healthy = False
             self.telemetry.of_connection(
                 slot.connection.session_id, "failed its check: %s", failure, level=logging.WARNING

@@ -34,7 +34,13 @@ _QUEUE = "duckling_queue"
 #: WITH is not among them: it may end in an INSERT.
 _READS = re.compile(r"\s*(?:SELECT|FROM|VALUES|SHOW|DESCRIBE|SUMMARIZE)\b[^;]*;?\s*\Z", re.I)
 #: Functions that change something although they stand in a SELECT.
-_CHANGES = re.compile(r"\b(?:nextval|setseed|\w+_execute|query)\s*\(", re.I)
+_CHANGES = re.compile(
+    r"\b(?:nextval|setseed|query|write_log|(?:force_)?checkpoint|\w+_(?:execute|attach)"
+    r"|(?:ducklake|swanlake|duckling_queue)_\w+)\s*\("
+    # or whose names one would have to read more closely than this
+    r"|\"\s*\(|--|/\*",
+    re.I,
+)
 #: Statements that work on tables and leave the session as it is. DDL is not among them: nobody can
 #: tell a temporary table by its first words.
 _TRACELESS = re.compile(

@@ -420,8 +420,7 @@ def _execute_bound(session: Session, run: Run, ticket: messages.TicketBoundState
     transaction = _transaction(ticket)
     if ticket.prepared_statement_handle:
         prepared = session.prepared(ticket.prepared_statement_handle)
-        if bound is not None:
-            prepared.bound = bound
+        prepared.bound = bound
         return session.execute_prepared(run, prepared, transaction)
     if bound is None:
         return session.execute(run, ticket.query, transaction)

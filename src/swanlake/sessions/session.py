@@ -125,6 +125,8 @@ class Session:
         """Runs a text with what is bound to it, once per bound row, without preparing it first."""
         with self._turn(run, transaction):
             prepared = PreparedStatement(sql, self._execution.parse(sql))
+            if not prepared.last.parameters:
+                binding.arrange(bound[0].schema, ())  # says that nothing can be bound
             return self._run_bound(run, prepared.statements, bound)
 
     def _run_bound(self, run: Run, statements: list[Statement], bound: list[Any] | None) -> Outcome:

@@ -101,6 +101,34 @@ def test_what_is_no_parameter_is_refused_in_a_sentence(
         client.query("SELECT ?", params)
 
 
+@pytest.mark.parametrize("client", ["one trip"], indirect=True)
+def test_parameter_too_many_is_refused(client: FlightSQLClient) -> None:
+    with pytest.raises(SwanLakeError, match="takes 0 parameters; the client bound 1 column"):
+        client.query("SELECT 1", [1])
+
+
+def test_first_statement_that_fails_halfway_has_a_session(
+    start_server: Callable[..., ServerProcess],
+) -> None:
+    server = start_server()
+    with swanlake.connect(server.url) as client:
+        with pytest.raises(QueryError):
+            client.execute("CREATE TEMP TABLE mine (i INTEGER); SELECT error('no')")
+        server.kill()
+        start_server("--port", str(server.port), home=server.home)
+
+        def is_told() -> bool:
+            try:
+                client.query("SELECT 1")
+            except ServerUnreachable:
+                return False
+            except SessionLost:
+                return True
+            raise AssertionError("a session that is gone gave an answer")
+
+        eventually(is_told)
+
+
 def test_rows_of_parameters_run_a_query_for_each(client: FlightSQLClient) -> None:
     rows = pa.record_batch({"n": [1, 2, 3]})
     assert client.query("SELECT ? * 10 AS n", rows).rows() == [(10,), (20,), (30,)]
@@ -124,6 +152,9 @@ def test_prepared_query_is_described_and_run_again(client: FlightSQLClient) -> N
         assert prepared.schema.names == ["n"]
         assert len(prepared.parameter_schema) == 1
         assert [prepared.query([n]).scalar() for n in (1, 10)] == [2, 11]
+        if Actions.STATEMENT_TICKETS in client._connection.driver.actions:
+            with pytest.raises(SwanLakeError):
+                prepared.query()
     with pytest.raises(SwanLakeError, match="prepared statement"):
         prepared.query([1])
 
