@@ -22,7 +22,7 @@ from google.protobuf.message import Message
 from swanlake.client.address import Address
 from swanlake.client.deadline import Deadline, GivenUp
 from swanlake.client.forks import check_fork
-from swanlake.client.from_wire import error_from_wire
+from swanlake.client.from_wire import error_from_wire, is_from_server
 from swanlake.errors import (
     Code,
     ConfigError,
@@ -359,9 +359,14 @@ class Driver:
             if failure is not None:
                 self._break_off(writer, call)
             else:
-                writer.done_writing()
-                answer = answers.read()
-                writer.close()
+                try:
+                    writer.done_writing()
+                    answer = answers.read()
+                except BaseException:
+                    with suppress(flight.FlightError, pa.ArrowException, OSError):
+                        writer.close()  # else it says on standard error what is known already
+                    raise
+                writer.close()  # raises what the server raised
         if failure is not None:
             raise failure
         self._has_session = True
@@ -460,8 +465,10 @@ def _upload(writer: Any, rows: Any | None) -> BaseException | None:
             return None
         try:
             writer.write_batch(batch)
-        except (flight.FlightError, pa.ArrowException):
-            return None  # the server has stopped listening, and says why when it is asked
+        except (flight.FlightError, pa.ArrowException, OSError) as failure:
+            # If it is the server's, it has stopped listening, and says why when it is asked. If
+            # not, the batch cannot be sent, and those before it are not all.
+            return None if is_from_server(failure) else failure
 
 
 def _batches(rows: Any | None) -> Iterable[Any]:

@@ -77,6 +77,17 @@ _BY_CODE: list[tuple[Any, type[SwanLakeError], Code]] = [
 ]
 
 
+def is_from_server(error: Exception) -> bool:
+    """True if the error came over the wire, or is about the wire, and is not of Arrow here."""
+    if isinstance(error, flight.FlightError):
+        return True
+    return _IDENTIFIED.fullmatch(_cleaned(error)) is not None
+
+
+def _cleaned(error: Exception) -> str:
+    return _PREPENDED.sub("", _APPENDED.sub("", str(error)))
+
+
 def error_from_wire(
     error: Exception, server: str = "the server", timeout: float | None = None
 ) -> SwanLakeError:
@@ -84,7 +95,7 @@ def error_from_wire(
 
     ``server`` and ``timeout`` are for the words about what a server did not live to say.
     """
-    message = _PREPENDED.sub("", _APPENDED.sub("", str(error)))
+    message = _cleaned(error)
     kind, code = next(
         ((kind, code) for wire, kind, code in _BY_CODE if isinstance(error, wire)),
         (QueryError, Code.INTERNAL),

@@ -256,6 +256,44 @@ def test_ingest_whose_source_fails_after_the_server_did_ends(
             client.ingest("t", pa.RecordBatchReader.from_batches(batch.schema, failing()))
 
 
+def test_ingest_of_a_batch_that_cannot_be_sent_leaves_nothing(
+    client: FlightSQLClient, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.execute(f"CREATE TABLE {table} (i BIGINT)")
+    batch = pa.record_batch({"i": [1]})
+    real = client._connection.driver._client
+
+    class Sender:
+        """Of the second batch, Arrow says that it cannot be written."""
+
+        def __init__(self, writer: Any) -> None:
+            self._writer = writer
+            self._sent = 0
+
+        def write_batch(self, batch: Any) -> None:
+            if self._sent:
+                raise pa.ArrowInvalid("the batch is too large")
+            self._sent += 1
+            self._writer.write_batch(batch)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._writer, name)
+
+    class Channel:
+        def do_put(self, *arguments: Any) -> Any:
+            writer, answers = real.do_put(*arguments)
+            return Sender(writer), answers
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(real, name)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(client._connection.driver, "_client", Channel())
+        with pytest.raises((pa.ArrowInvalid, SwanLakeError), match="too large"):
+            client.ingest(table, [batch, batch])
+    assert client.query(f"SELECT count(*) FROM {table}").scalar() == 0
+
+
 @pytest.mark.parametrize("rows", [7, "text", [1, 2], [{"i": 1}, {"i": "one"}]])
 def test_ingest_refuses_what_holds_no_rows(client: FlightSQLClient, rows: Any) -> None:
     with pytest.raises(InvalidRequest, match="Arrow"):
