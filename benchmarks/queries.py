@@ -79,8 +79,8 @@ def main() -> None:
             driver.actions -= {Actions.STATEMENT_TICKETS}
             ways = [
                 Way("DuckDB in process", lambda sql: local.execute(sql).to_arrow_reader()),
-                Way("our client", lambda sql: stream_batches(ours, sql)),
-                Way("our client, two trips", lambda sql: stream_batches(two_trips, sql)),
+                Way("our client", lambda sql: query_batches(ours, sql)),
+                Way("our client, two trips", lambda sql: query_batches(two_trips, sql)),
                 Way("stock ADBC", lambda sql: adbc_batches(stock, sql)),
                 Way("plain pyarrow.flight", lambda sql: flight_batches(plain, sql)),
             ]
@@ -93,6 +93,11 @@ def main() -> None:
             )
         local.close()
         engine.close()
+
+
+def query_batches(client: FlightSQLClient, sql: str) -> Iterator[Any]:
+    """The batches of our own client, when all have arrived."""
+    return iter(client.query(sql).table.to_batches())
 
 
 def stream_batches(client: FlightSQLClient, sql: str) -> Iterator[Any]:

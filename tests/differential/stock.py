@@ -33,6 +33,8 @@ class StockLake:
             f"ATTACH 'ducklake:sqlite:{home / 'stock.db'}' AS lake "
             f"(DATA_PATH '{home / 'stock'}', DATA_INLINING_ROW_LIMIT 0)"
         )
+        # As our writer does where nobody says otherwise.
+        self.connection.execute("CALL lake.set_option('parquet_version', '2')")
 
     def close(self) -> None:
         self.connection.close()

@@ -184,6 +184,8 @@ class TwinMaker:
         catalog = self.lake.create_catalog(ours)
         self.lake.location(catalog.info).attach(self.connection)
         self.attach(stock)
+        for name in (ours, stock):  # as our writer does where nobody says otherwise
+            self.connection.execute(f"CALL {identifier(name)}.set_option('parquet_version', '2')")
         return Twins(self.lake, catalog, self.side(ours), self.side(stock))
 
     def new_name(self, kind: str) -> str:

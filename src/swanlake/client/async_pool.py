@@ -136,6 +136,9 @@ class AsyncFlightSQLPool(PoolBase, AsyncStatements):
 
     async def _acquire(self, deadline: Deadline, timeout: Timeout = UNSET) -> ConnectionSlot:
         with self._keeper.telemetry.span("swanlake.acquire"):
+            slot = self._keeper.take()
+            if slot is not None:
+                return slot
             caller = self._keeper.ask()
             if caller.future.done():
                 return caller.future.result()

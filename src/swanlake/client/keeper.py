@@ -125,6 +125,17 @@ class Keeper:
         self._do(lambda now: self._core.acquire(caller, now))
         return caller
 
+    def take(self) -> ConnectionSlot | None:
+        """A connection that is ready, if nobody waits for one: most callers need no more."""
+        if not self._started:
+            return None
+        check_fork()
+        with self._lock:
+            slot = self._core.take(time.monotonic())
+        if slot is not None:
+            self.telemetry.acquired(0.0)
+        return slot
+
     def withdraw(self, caller: Caller, *, timed_out: bool = False) -> None:
         """The caller waits no more, and gets nothing; what he was given goes to the next."""
         if timed_out:
@@ -149,11 +160,21 @@ class Keeper:
         connection = slot.connection
         lost = connection.broken is not None or connection.suspect
         clean = not (connection.has_traces or connection.transaction or connection.busy)
+        if keep and clean and not lost and self._put_back(slot):
+            return
         self._do(
             lambda now: self._core.release(
                 slot, now, reusable=keep and clean and not lost, lost=lost
             )
         )
+
+    def _put_back(self, slot: ConnectionSlot) -> bool:
+        if is_cut_off():
+            return False
+        with self._lock:
+            now = time.monotonic()
+            is_in_plan = self._tends_at <= self._core.retires_at(slot, now)
+            return is_in_plan and not self._expectations and self._core.put_back(slot, now)
 
     def release_unread(self, slot: ConnectionSlot, statement: Statement[Rows] | None) -> None:
         """Gives a connection back after a stream that failed, or whose reader left too early."""

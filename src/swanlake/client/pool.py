@@ -131,6 +131,9 @@ class FlightSQLPool(PoolBase, Statements):
 
     def _acquire(self, deadline: Deadline, timeout: Timeout = UNSET) -> ConnectionSlot:
         with self._keeper.telemetry.span("swanlake.acquire"):
+            slot = self._keeper.take()
+            if slot is not None:
+                return slot
             caller = self._keeper.ask()
             patience = self._patience(deadline, timeout)
             try:

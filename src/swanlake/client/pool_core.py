@@ -229,6 +229,40 @@ class PoolCore(Generic[C]):
         actions = self._offer(slot, now) if reusable else [self._drop(slot, now)]
         return actions + self._settle(now)
 
+    # ---- what needs no decision ------------------------------------------------------------------
+
+    def take(self, now: float) -> Slot[C] | None:
+        """An idle connection at once, if one is ready and nobody is before the caller."""
+        if self._waiters or not self._idle or self.is_closed or self.size > self.max_size:
+            return None
+        slot = self._idle[-1]
+        if self._needs_check(slot, now) or self._is_outdated(slot, now):
+            return None
+        self._idle.pop()
+        self._turn(slot, State.IN_USE, now)
+        self._counts.requests += 1
+        return slot
+
+    def put_back(self, slot: Slot[C], now: float) -> bool:
+        """A connection that can be used again, if nobody waits for it; False if that is to decide.
+
+        The rules have nothing to say to it before its time has come.
+        """
+        if slot.state is not State.IN_USE or self._waiters or self.size > self.max_size:
+            return False
+        if self._is_outdated(slot, now):
+            return False
+        self._counts.usage_seconds += now - slot.since
+        self._turn(slot, State.IDLE, now)
+        self._idle.append(slot)
+        return True
+
+    def retires_at(self, slot: Slot[C], now: float) -> float:
+        """When the rules will look at a connection that is idle from now on."""
+        if self.size <= self.min_idle:
+            return slot.expires_at
+        return min(slot.expires_at, now + self._config.idle_ttl)
+
     # ---- reports ---------------------------------------------------------------------------------
 
     def connected(self, slot: Slot[C], connection: C, now: float) -> list[Action[C]]:

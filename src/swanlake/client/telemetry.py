@@ -54,8 +54,8 @@ class Telemetry:
 
     def span(self, name: str, attributes: Mapping[str, str] | None = None) -> Span:
         """The time of something that a caller waits for, in his trace."""
-        if self._instruments is None:
-            return nullcontext()
+        if self._instruments is None or not self._instruments.traces:
+            return _NO_SPAN
         span: Span = self._instruments.tracer.start_as_current_span(
             name,
             attributes={"db.system.name": "swanlake", _POOL_NAME: self.pool, **(attributes or {})},
@@ -64,6 +64,7 @@ class Telemetry:
 
 
 Span = AbstractContextManager[Any]
+_NO_SPAN: Span = nullcontext()
 
 
 class _Instruments:
@@ -71,6 +72,7 @@ class _Instruments:
 
     def __init__(self, trace: Any, metrics: Any) -> None:
         self.tracer = trace.get_tracer("swanlake")
+        self._trace = trace
         #: Observed as long as they live: the meter must not be what keeps them alive.
         self.pools: WeakSet[Telemetry] = WeakSet()
         self._observation = metrics.Observation
@@ -81,6 +83,11 @@ class _Instruments:
         meter.create_observable_up_down_counter(
             "db.client.connection.pending_requests", [self._pending]
         )
+
+    @property
+    def traces(self) -> bool:
+        """False while the program has not said where spans go; they would be for nobody."""
+        return not isinstance(self._trace.get_tracer_provider(), self._trace.ProxyTracerProvider)
 
     def _count(self, _: Any) -> Iterator[Any]:
         for pool in list(self.pools):

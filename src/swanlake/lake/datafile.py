@@ -39,6 +39,7 @@ ROW_ID = "_ducklake_internal_row_id"
 INTERNAL_FIELD_IDS = {ROW_ID: 2147483540, SNAPSHOT_ID: 2147483539}
 _PARTIAL_DELETE_FIELD_IDS = _DELETE_FIELD_IDS.replace("}", f", '{SNAPSHOT_ID}': 2147483539}}")
 _ONE_FILE = 1 << 60
+_VERSION = "V2"
 _WITH_LEVELS = "zstd"
 
 
@@ -288,13 +289,14 @@ def _move(folder: str, table: Table, files: Mapping[str, DataFile | DeleteFile])
 
 
 def _encoding(options: TableOptions) -> list[str]:
-    """Options of COPY; what nobody asked for is left to DuckDB, as the stock extension does."""
+    """Options of COPY; what nobody asked for is left to DuckDB, but for the version."""
     # DuckDB refuses a level for other codecs, even one that was set for a whole catalog.
     level = options.compression_level if options.compression == _WITH_LEVELS else None
     given = {
         "COMPRESSION": options.compression and literal(options.compression),
         "COMPRESSION_LEVEL": level,
-        "PARQUET_VERSION": options.version and literal(options.version),
+        # Delta and byte-stream encodings: files are smaller, and written and read faster.
+        "PARQUET_VERSION": literal(options.version or _VERSION),
         "ROW_GROUP_SIZE": options.row_group_size,
     }
     return [f"{name} {value}" for name, value in given.items() if value is not None]

@@ -435,6 +435,28 @@ class AnyOrder(RuleBasedStateMachine):
         return slots.pop(data.draw(st.integers(0, len(slots) - 1)))
 
     @rule(target=waiters)
+    def take(self) -> Waiter[str]:
+        """The quick way where there is one; whoever goes it is like one who was served at once."""
+        slot = self.script.core.take(self.script.now)
+        if slot is None:
+            waiter = self.script.acquire()
+        else:
+            assert slot.state is State.IN_USE
+            waiter = Waiter(self.script.now)
+            waiter.slot = slot
+            self.script.given.append(waiter)
+        self.asked.append(waiter)
+        return waiter
+
+    @rule(waiter=consumes(waiters))
+    def put_back(self, waiter: Waiter[str]) -> None:
+        slot = waiter.slot
+        if slot is None or not self.script.core.put_back(slot, self.script.now):
+            self.release(waiter, reusable=True, lost=False)
+        else:
+            self.gone.add(waiter)
+
+    @rule(target=waiters)
     def acquire(self) -> Waiter[str]:
         waiter = self.script.acquire()
         self.asked.append(waiter)

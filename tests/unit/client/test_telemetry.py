@@ -46,6 +46,8 @@ def notes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Notes]:
     notes = Notes()
     trace: Any = ModuleType("opentelemetry.trace")
     trace.get_tracer = lambda name: notes
+    trace.get_tracer_provider = object
+    trace.ProxyTracerProvider = type("ProxyTracerProvider", (), {})
     metrics: Any = ModuleType("opentelemetry.metrics")
     metrics.get_meter = lambda name: notes
     metrics.Observation = lambda value, attributes: (value, attributes)
@@ -83,6 +85,14 @@ def test_spans_and_metrics(notes: Notes) -> None:
     assert list(notes.observed["db.client.connection.pending_requests"](None)) == [
         (0, {NAME: "mine"})
     ]
+
+
+def test_no_span_is_made_for_nobody(notes: Notes, monkeypatch: pytest.MonkeyPatch) -> None:
+    trace: Any = sys.modules["opentelemetry.trace"]
+    monkeypatch.setattr(trace, "get_tracer_provider", trace.ProxyTracerProvider)
+    with new_telemetry().span("swanlake.acquire"):
+        pass
+    assert notes.spans == []
 
 
 def test_without_opentelemetry_nothing_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
