@@ -135,10 +135,10 @@ class AsyncFlightSQLPool(PoolBase, AsyncStatements):
             self._keeper.release(slot, after=statement)
 
     async def _acquire(self, deadline: Deadline, timeout: Timeout = UNSET) -> ConnectionSlot:
+        slot = self._keeper.take()
+        if slot is not None:
+            return slot
         with self._keeper.telemetry.span("swanlake.acquire"):
-            slot = self._keeper.take()
-            if slot is not None:
-                return slot
             caller = self._keeper.ask()
             if caller.future.done():
                 return caller.future.result()

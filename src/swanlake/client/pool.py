@@ -130,10 +130,10 @@ class FlightSQLPool(PoolBase, Statements):
             self._keeper.release(slot, after=statement)
 
     def _acquire(self, deadline: Deadline, timeout: Timeout = UNSET) -> ConnectionSlot:
+        slot = self._keeper.take()
+        if slot is not None:
+            return slot
         with self._keeper.telemetry.span("swanlake.acquire"):
-            slot = self._keeper.take()
-            if slot is not None:
-                return slot
             caller = self._keeper.ask()
             patience = self._patience(deadline, timeout)
             try:

@@ -53,7 +53,7 @@ def test_spans_and_metrics(server: ServerProcess) -> None:
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout)
     names = [name for name, _, _ in seen["spans"]]
-    assert names == ["swanlake.acquire", "swanlake.query"] * 2
+    assert names == ["swanlake.acquire", "swanlake.query", "swanlake.query"]  # one had to wait
     assert seen["nested"]
     assert [status for name, _, status in seen["spans"] if name == "swanlake.query"] == [
         "UNSET",
