@@ -180,6 +180,9 @@ class Server:
             time.sleep(_POLL_SECONDS)
 
 
+_ENDING = (signal.SIGTERM, signal.SIGINT)
+
+
 class _Signals:
     """The first SIGTERM or SIGINT asks for a drain; the second ends the process at once."""
 
@@ -189,7 +192,7 @@ class _Signals:
         # until it wakes: the byte that the interpreter writes at once is what counts.
         self._arrivals, arrivals = os.pipe()
         os.set_blocking(arrivals, False)
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in _ENDING:
             signal.signal(number, lambda number, frame: None)
         signal.set_wakeup_fd(arrivals, warn_on_full_buffer=False)
         threading.Thread(target=self._listen, name="swanlake-signals", daemon=True).start()
@@ -199,14 +202,20 @@ class _Signals:
         self._received.wait()
 
     def _listen(self) -> None:
-        log.info("%s received: draining", signal.Signals(os.read(self._arrivals, 1)[0]).name)
+        log.info("%s received: draining", self._next().name)
         self._received.set()
         first = time.monotonic()
         # Whoever signals a process group, as a terminal or `timeout` does, may send it twice.
-        while os.read(self._arrivals, 1) and time.monotonic() < first + _SAME_SIGNAL_SECONDS:
+        while self._next() and time.monotonic() < first + _SAME_SIGNAL_SECONDS:
             pass
         log.warning("second signal: stopping now")
         os._exit(1)
+
+    def _next(self) -> signal.Signals:
+        """The next signal that is meant for us; others that have a handler arrive here too."""
+        while (number := os.read(self._arrivals, 1)[0]) not in _ENDING:
+            pass
+        return signal.Signals(number)
 
 
 def serve(settings: Settings, ready_file: Path | None, announce: Any) -> None:

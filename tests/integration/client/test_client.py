@@ -559,10 +559,11 @@ def test_opening_and_closing_leaves_no_thread_and_no_descriptor(server: ServerPr
     use()
     descriptors = len(os.listdir("/proc/self/fd"))
     threads = threading.active_count()
-    for _ in range(20):
+    for _ in range(50):
         use()
     assert threading.active_count() <= threads
-    eventually(lambda: len(os.listdir("/proc/self/fd")) <= descriptors + 5)
+    # gRPC opens some for itself now and then; one for each use would be twice as many.
+    eventually(lambda: len(os.listdir("/proc/self/fd")) <= descriptors + 25)
 
 
 # ---- addresses -----------------------------------------------------------------------------------
