@@ -44,6 +44,10 @@ _CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     # server hangs up on clients that ask more often than every five minutes.
     ("grpc.keepalive_time_ms", 310_000),
     ("grpc.keepalive_timeout_ms", 20_000),
+    # The pings by which gRPC measures the line: while one is unanswered it sends no other.
+    ("grpc.http2.ping_timeout_ms", 20_000),
+    # Also in the third quarter of an hour in which a statement has not sent a row.
+    ("grpc.http2.max_pings_without_data", 0),
 )
 
 

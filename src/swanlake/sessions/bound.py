@@ -129,9 +129,12 @@ class BoundRuns:
         execute = duckdb.DuckDBPyConnection.execute
         # Intervals, nested values and their like have no exact Python form: they go from Arrow into
         # DuckDB variables, which the planner treats as constants.
-        variables = {name: f"{binding.VARIABLE_PREFIX}{name}" for name in statement.parameters}
-        for i, variable in enumerate(variables.values()):
+        variables: dict[str, str] = {}
+        for i, name in enumerate(statement.parameters):
             value = batch.select([i]).slice(row, 1)
+            if pa.types.is_null(value.schema.field(0).type):
+                continue  # a NULL without a type, which a scan would make an INTEGER
+            variable = variables[name] = f"{binding.VARIABLE_PREFIX}{name}"
             with self._on.registered(pa.RecordBatchReader.from_batches(value.schema, [value])):
                 self._on.look(
                     run,
@@ -139,7 +142,9 @@ class BoundRuns:
                     f"SET VARIABLE {variable} = (SELECT c{i} FROM {BOUND})",
                 )
         try:
-            sql = statement.with_parameters(lambda name: f"getvariable('{variables[name]}')")
+            sql = statement.with_parameters(
+                lambda name: f"getvariable('{variables[name]}')" if name in variables else "NULL"
+            )
             return self._on.run_one(run, self._on.parse(sql)[0])
         finally:
             if self._on.live is None and not self._on.transaction.aborted:

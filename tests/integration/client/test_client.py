@@ -20,10 +20,11 @@ import pyarrow as pa
 import pytest
 
 import swanlake
-from swanlake.client import FlightSQLClient, QueryOptions
+from swanlake.client import FlightSQLClient, QueryOptions, driver
 from swanlake.errors import (
     ClientClosed,
     ConfigError,
+    ConnectionLost,
     InvalidRequest,
     QueryCancelled,
     QueryError,
@@ -36,6 +37,7 @@ from swanlake.errors import (
 from swanlake.protocol import Actions
 from tests.flight import eventually
 from tests.server_process import ServerProcess
+from tests.tcp_proxy import TcpProxy
 
 FOREVER = "SELECT count(*) FROM range(10000000000) a, range(1000) b"
 
@@ -83,6 +85,8 @@ def test_query_gives_rows_in_every_form(client: FlightSQLClient) -> None:
         ("SELECT ?", [datetime.date(2026, 1, 2)], (datetime.date(2026, 1, 2),)),
         ("SELECT ?", [b"\x00\xff"], (b"\x00\xff",)),
         ("SELECT ?", [[1, 2]], ([1, 2],)),
+        # Beside a list too, a NULL takes the type of its place.
+        ("SELECT coalesce($1, 'a'), $2", [None, ["x"]], ("a", ["x"])),
         ("SELECT ?::UUID::VARCHAR", [uuid.UUID(int=7)], (str(uuid.UUID(int=7)),)),
         ("SELECT 1", [], (1,)),
     ],
@@ -454,6 +458,22 @@ def test_connecting_to_a_server_that_is_silent_ends_in_time(deaf: str) -> None:
     with pytest.raises((QueryTimeout, ServerUnavailable)):
         swanlake.connect(deaf, connect_timeout=0.3)
     assert time.monotonic() - started < 10
+
+
+def test_call_without_a_limit_ends_when_the_network_swallows_it(
+    server: ServerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the five minutes that servers ask for between two pings, a test cannot wait for one."""
+    quick = [
+        (option, 1000 if "keepalive" in option or "timeout" in option else value)
+        for option, value in driver._CHANNEL_OPTIONS
+    ]
+    monkeypatch.setattr(driver, "_CHANNEL_OPTIONS", tuple(quick))
+    with TcpProxy(server.port) as proxy, swanlake.connect(proxy.url, cancel_grace=1) as client:
+        assert client.query("SELECT 1").scalar() == 1
+        proxy.black_hole()
+        with pytest.raises(ConnectionLost):
+            client.query("SELECT 2")
 
 
 def test_nobody_listens() -> None:

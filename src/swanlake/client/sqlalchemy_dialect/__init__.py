@@ -213,7 +213,7 @@ class SwanLakeDialect(default.DefaultDialect):
     def get_columns(
         self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
     ) -> Any:
-        found = catalog.columns(connection, schema, table_name)
+        found = catalog.columns(connection, schema, [table_name])
         if not found:
             raise exc.NoSuchTableError(_full_name(schema, table_name))
         return found[table_name.lower()]
@@ -227,14 +227,13 @@ class SwanLakeDialect(default.DefaultDialect):
         **kw: Any,
     ) -> Any:
         """The columns of many tables, in one query for all of them."""
-        columns = catalog.columns(connection, schema)
-        wanted = None if filter_names is None else {name.lower() for name in filter_names}
+        columns = catalog.columns(connection, schema, filter_names)
         for one in catalog.relations(connection, schema):
             of_kind = ObjectKind.VIEW if one.is_view else ObjectKind.TABLE
             of_scope = ObjectScope.TEMPORARY if one.temporary else ObjectScope.DEFAULT
-            is_wanted = wanted is None or one.name.lower() in wanted
-            if is_wanted and of_kind in kw["kind"] and of_scope in kw["scope"]:
-                yield (schema, one.name), columns[one.name.lower()]
+            described = columns.get(one.name.lower())
+            if described is not None and of_kind in kw["kind"] and of_scope in kw["scope"]:
+                yield (schema, one.name), described
 
     def get_view_definition(
         self, connection: Connection, view_name: str, schema: str | None = None, **kw: Any

@@ -29,7 +29,7 @@ _COLUMNS = f"""
     SELECT database_name = 'temp' AS temporary, lower(table_name) AS relation, column_name,
            data_type, is_nullable, nullif(column_default, 'NULL'), comment
     FROM duckdb_columns()
-    WHERE {_PLACE} AND ($2 IS NULL OR lower(table_name) = lower($2))
+    WHERE {_PLACE} AND ($2::VARCHAR[] IS NULL OR list_contains($2::VARCHAR[], lower(table_name)))
     ORDER BY temporary, relation, column_index
 """
 _SCHEMAS = """
@@ -70,11 +70,12 @@ def relation(connection: Connection, schema: str | None, name: str) -> Relation 
 
 
 def columns(
-    connection: Connection, schema: str | None, name: str | None = None
+    connection: Connection, schema: str | None, names: Iterable[str] | None = None
 ) -> dict[str, list[dict[str, Any]]]:
-    """The columns of one relation, or of all, by its name in lower case."""
+    """The columns of the named relations, or of all, by the relation's name in lower case."""
+    wanted = None if names is None else [name.lower() for name in names]
     found: dict[tuple[bool, str], list[dict[str, Any]]] = {}
-    for temporary, of, *column in connection.exec_driver_sql(_COLUMNS, (schema, name)):
+    for temporary, of, *column in connection.exec_driver_sql(_COLUMNS, (schema, wanted)):
         found.setdefault((temporary, of), []).append(_column(column))
     # Temporary ones come last, and so hide those of the same name.
     return {of: described for (_, of), described in found.items()}

@@ -77,6 +77,14 @@ class TIMESTAMP_NS(_Named, sqltypes.DateTime):
     """A timestamp in nanoseconds, whose values are those of pandas."""
 
 
+class VARIANT(_Named):
+    """A value of any type. It cannot be read as it is, only cast."""
+
+
+class GEOMETRY(_Named):
+    """A shape, as text in WKT or as bytes in WKB."""
+
+
 class STRUCT(UserDefinedType[dict[str, Any]]):
     """Named fields: ``STRUCT({"x": Integer(), "y": Double()})``; a dict in Python."""
 
@@ -231,6 +239,8 @@ _SIMPLE: dict[str, Callable[[], TypeEngine[Any]]] = {
     "INTERVAL": Interval,
     "UUID": sqltypes.UUID,
     "JSON": sqltypes.JSON,
+    "VARIANT": VARIANT,
+    "GEOMETRY": GEOMETRY,
     '"NULL"': sqltypes.NullType,
 }
 _CALLED = re.compile(r"(DECIMAL|STRUCT|UNION|MAP|ENUM)\((.*)\)", re.DOTALL)
