@@ -26,7 +26,6 @@ from benchmarks._measure import Answer, at_least, print_table
 from benchmarks._memory import peak_memory
 from swanlake.config import Settings
 from swanlake.lake import datafile
-from swanlake.lake.gate import CommitGate
 from swanlake.lake.lake import Catalog, Lake
 from swanlake.lake.operations import Commit, Insert
 from swanlake.lake.types import ColumnSpec
@@ -88,7 +87,7 @@ def measure(sizes: tuple[int, ...], home: Path) -> Iterator[Answer]:
 def _first(catalog: Catalog, runner: SparkRunner) -> Iterator[Answer]:
     fill(catalog, "first", 10)
     started = time.perf_counter()
-    compact(catalog, catalog.table("main", "first").id, runner, CommitGate(60))
+    compact(catalog, catalog.table("main", "first").id, runner)
     yield Answer("first compaction, of 10 MB, while Spark starts", None, _since(started), "s")
 
 
@@ -99,7 +98,7 @@ def _size(catalog: Catalog, runner: SparkRunner, megabytes: int, home: Path) -> 
     alone = by_duckdb(paths, home / "alone")
     started = time.perf_counter()
     with peak_memory() as peak:
-        report = compact(catalog, catalog.table("main", name).id, runner, CommitGate(60))
+        report = compact(catalog, catalog.table("main", name).id, runner)
         seconds, memory = _since(started), peak()
     label = f"{megabytes} MB" if megabytes < 1000 else f"{megabytes // 1000} GB"
     target = at_least(0.9) if megabytes == 1000 else None

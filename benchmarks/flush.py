@@ -27,7 +27,6 @@ from benchmarks._events import COLUMNS, MEGABYTE, events
 from benchmarks._measure import Answer, Target, at_least, p50, print_table
 from benchmarks._memory import peak_memory
 from swanlake.config import Settings
-from swanlake.lake.gate import CommitGate
 from swanlake.lake.lake import Lake
 from swanlake.lake.types import ColumnSpec
 from swanlake.pipeline.spark_runner import SparkRunner
@@ -74,7 +73,6 @@ class Stand:
         self.queue = DucklingQueue(
             QueueSettings(home / "queue", Limits(max_rows=1 << 60), max_bytes=1 << 60),
             self.lake,
-            CommitGate(60),
             self.runner,
         )
         self.target = self.queue.targets.find("swanlake", "main", "events")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from swanlake.lake.gate import CommitGate
 from swanlake.pipeline.compact import compact
 from swanlake.pipeline.compact_plan import CompactOptions
 from tests.differential.test_operations import NUMBERS_SQL, SEEN_BY_INLINED_DELETES, numbers
@@ -15,7 +14,7 @@ INSERTS = [f"INSERT INTO lake.t {numbers(n, n + 10)}" for n in (0, 10, 20)]
 def run(twins: Twins) -> None:
     table = twins.catalog.table("main", "t")
     options = CompactOptions(deleted_ratio=0.0)
-    compact(twins.catalog, table.id, PlainRunner(), CommitGate(30), options)
+    compact(twins.catalog, table.id, PlainRunner(), options)
 
 
 def test_a_merge(twins: Twins) -> None:

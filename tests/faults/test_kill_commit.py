@@ -16,7 +16,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -82,7 +82,7 @@ class Scene:
         assert self.sales.missing_files() == []
 
     def assert_lock_is_free(self) -> None:
-        others = Catalog(self.sales.info, self.sales.keeper, AT_ONCE)
+        others = replace(self.sales, retries=AT_ONCE)
         assert others.create_schema("after").attempts == 1
 
     def assert_happened_once(self, done: Committed) -> None:
@@ -279,9 +279,9 @@ def test_a_catalog_that_lost_its_fence_says_nothing_of_a_commit_that_was_begun_b
         catalog.execute("DROP TRIGGER ducklake_fence")
     change = Commit((CreateSchema("raw"),))
     with pytest.raises(CatalogNotWritable, match="has no fence"):
-        lake.commit(info, change, AT_ONCE)
+        lake.commit(info, [change], AT_ONCE)
     with pytest.raises(CommitStateUnknown, match="has no fence"):
-        lake.commit(info, change, AT_ONCE, may_have_happened=True)
+        lake.commit(info, [change], AT_ONCE, may_have_happened=True)
     lake.close()
 
 
@@ -366,9 +366,9 @@ def test_a_commit_whose_backend_is_terminated_is_tried_again(
             return
         with psycopg.connect(url, autocommit=True) as connection:
             row = connection.execute(
-                "SELECT count(pg_terminate_backend(pid, 10000)) FROM pg_locks "
-                "JOIN pg_database d ON d.oid = database "
-                "WHERE locktype = 'advisory' AND datname = current_database()"
+                "SELECT count(pg_terminate_backend(pid, 10000)) FROM (SELECT DISTINCT pid "
+                "FROM pg_locks JOIN pg_database d ON d.oid = database "
+                "WHERE locktype = 'advisory' AND datname = current_database()) AS holders"
             ).fetchone()
         assert row is not None
         ended = row[0]
@@ -449,7 +449,7 @@ def test_a_commit_that_does_not_get_the_lock_names_attempts_time_and_cause(scene
     holder.start()
     try:
         assert held.wait(30)
-        hasty = Catalog(scene.sales.info, scene.sales.keeper, Retries(timeout=0.3))
+        hasty = replace(scene.sales, retries=Retries(timeout=0.3))
         cause = "lock timeout" if isinstance(scene.place.metabase, str) else "locked"
         with pytest.raises(
             CommitFailed, match=rf"given up after \d attempts? in \d\.\d s; nothing .*{cause}"

@@ -9,7 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.pool import AsyncResult
 from pathlib import Path
 from typing import Any
@@ -368,7 +368,7 @@ def assert_true(
 
 def assert_not_wedged(sales: Catalog, duck: duckdb.DuckDBPyConnection) -> None:
     """The next commit of either kind succeeds at once."""
-    once = Catalog(sales.info, sales.keeper, Retries(attempts=1))
+    once = replace(sales, retries=Retries(attempts=1))
     once.create_schema("after")
     duck.execute("SET ducklake_max_retry_count = 1")
     duck.execute("INSERT INTO sales.main.events VALUES (99, 99)")

@@ -18,7 +18,6 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from swanlake.lake.gate import CommitGate
 from swanlake.lake.lake import Lake
 from swanlake.lake.operations import Commit, CreateTable
 from swanlake.lake.types import ColumnSpec, number_columns
@@ -524,7 +523,7 @@ def test_a_stop_waits_for_the_flush_that_runs_and_for_no_other(
         catalog.create_table("main", "t", [ColumnSpec("id", "BIGINT")])
         runner = HeldRunner(duck)
         settings = QueueSettings(tmp_path / "queue", Limits(max_rows=1))
-        queue = DucklingQueue(settings, lake, CommitGate(30), runner)
+        queue = DucklingQueue(settings, lake, runner)
         target = queue.targets.find("swanlake", "main", "t")
         queue.enqueue(target, [pa.record_batch({"id": pa.array([1], pa.int64())})])
         assert runner.begun.wait(30)

@@ -123,7 +123,7 @@ def test_the_lake_is_the_default_catalog(cursor: Any) -> None:
         ("INSERT INTO pk VALUES (1)", "CONSTRAINT_ERROR", adbc_driver_manager.ProgrammingError),
         ("FROM read_csv('/nonexistent/x.csv')", "IO_ERROR", adbc_driver_manager.InternalError),
         (
-            "INSERT INTO no_returning VALUES (1) RETURNING i",
+            "DELETE FROM no_returning RETURNING i",
             "BINDER_ERROR",
             adbc_driver_manager.ProgrammingError,
         ),

@@ -175,8 +175,9 @@ def test_temporary_tables_need_no_turn_at_the_lake(
     server = start_server("--commit-lock-timeout-seconds", "0.5")
     writer, other = flight_sql(server.url), flight_sql(server.url)
     other.query("CREATE TEMP TABLE own (i INTEGER)")
-    writer.query("CREATE TABLE lake_table (i BIGINT)")
-    slow = "INSERT INTO lake_table SELECT count(*) FROM range(100000000000) r(x) WHERE x % 7 = 3"
+    writer.query("CREATE TABLE lake_table AS SELECT 0::BIGINT AS i")
+    numbers = "SELECT count(*) FROM range(100000000000) r(x) WHERE x % 7 = 3"
+    slow = f"UPDATE lake_table SET i = ({numbers})"
 
     def write() -> None:
         with pytest.raises(flight.FlightTimedOutError):
@@ -184,9 +185,28 @@ def test_temporary_tables_need_no_turn_at_the_lake(
 
     thread = threading.Thread(target=write)
     thread.start()
-    eventually(lambda: flight_sql(server.url).status()["statements_running"] == 1)
+    eventually(lambda: flight_sql(server.url).status()["writers"] != [])
     assert other.execute("INSERT INTO own VALUES (1), (2)").total_records == 2
     with pytest.raises(flight.FlightUnavailableError, match="COMMIT_LOCK_TIMEOUT"):
         other.query("INSERT INTO lake_table VALUES (1)")
     thread.join()
-    assert count(other, "lake_table") == 0
+    assert count(other, "lake_table") == 1
+
+
+def test_a_long_insert_holds_nobody_up(start_server: Callable[..., Any], flight_sql: Open) -> None:
+    server = start_server("--commit-lock-timeout-seconds", "0.5")
+    writer, other = flight_sql(server.url), flight_sql(server.url)
+    writer.query("CREATE TABLE long_insert (i BIGINT)")
+    slow = "INSERT INTO long_insert SELECT count(*) FROM range(100000000000) r(x) WHERE x % 7 = 3"
+
+    def write() -> None:
+        with pytest.raises(flight.FlightTimedOutError):
+            writer.query(slow, x_swanlake_query_timeout_seconds="3")
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    eventually(lambda: flight_sql(server.url).status()["statements_running"] == 1)
+    other.query("INSERT INTO long_insert VALUES (1)")
+    other.query("UPDATE long_insert SET i = 2")
+    thread.join()
+    assert other.query("FROM long_insert").to_pylist() == [{"i": 2}]

@@ -1,14 +1,20 @@
-"""The commit gate: one at a time, in order, with a deadline."""
+"""The commit gate: one at a time, in order, with a deadline; commits in groups."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 
 import pytest
 
-from swanlake.errors import QueryCancelled, ServerUnavailable
+from swanlake.errors import CommitConflict, QueryCancelled, ServerUnavailable, SwanLakeError
+from swanlake.lake.commit import Committed
 from swanlake.lake.gate import CommitGate
+from swanlake.lake.operations import Commit, CreateSchema
+from swanlake.lake.turns import FileTurns
 from tests.flight import eventually
 
 
@@ -16,8 +22,27 @@ def nothing() -> None:
     pass
 
 
+@pytest.fixture
+def turns(tmp_path: Path) -> FileTurns:
+    return FileTurns(tmp_path / "turns")
+
+
+@pytest.fixture
+def gate(turns: FileTurns) -> CommitGate:
+    return CommitGate(turns, timeout_seconds=10)
+
+
+def names_at(gate: CommitGate) -> list[str]:
+    status = gate.status("sales")
+    return [] if status is None else [one.name for one in (status.holder, *status.waiters)]
+
+
+def is_at(gate: CommitGate, names: list[str]) -> bool:
+    return names_at(gate) == names
+
+
 def has_length(gate: CommitGate, length: int) -> bool:
-    return len(gate.waiting) == length
+    return len(names_at(gate)) == length
 
 
 class Waiter(threading.Thread):
@@ -32,55 +57,169 @@ class Waiter(threading.Thread):
         self.may_leave = threading.Event()
 
     def run(self) -> None:
-        with self._gate.turn(nothing):
+        with self._gate.turn(self._label, nothing):
             self._order.append(self._label)
             self.entered.set()
             self.may_leave.wait(10)
 
 
-def test_waiters_enter_in_the_order_of_arrival() -> None:
-    gate = CommitGate(timeout_seconds=10)
+def test_waiters_enter_in_the_order_of_arrival(gate: CommitGate) -> None:
     order: list[str] = []
-    waiters = [Waiter(gate, str(number), order) for number in range(5)]
+    names = [str(number) for number in range(5)]
+    waiters = [Waiter(gate, name, order) for name in names]
     for number, waiter in enumerate(waiters):
         waiter.start()
-        eventually(partial(has_length, gate, number + 1))
+        eventually(partial(is_at, gate, names[: number + 1]))
     for waiter in waiters:
         eventually(waiter.entered.is_set)
         waiter.may_leave.set()
     for waiter in waiters:
         waiter.join()
-    assert order == ["0", "1", "2", "3", "4"]
-    assert len(gate.waiting) == 0
+    assert order == names
+    assert gate.status("sales") is None
 
 
-def test_a_waiter_gives_up_at_its_deadline_and_blocks_nobody() -> None:
-    gate = CommitGate(timeout_seconds=0.1)
-    with gate.turn(nothing):
+def test_a_waiter_gives_up_at_its_deadline_and_blocks_nobody(turns: FileTurns) -> None:
+    gate = CommitGate(turns, timeout_seconds=0.1)
+    with gate.turn("a", nothing):
         with pytest.raises(ServerUnavailable, match="was not run") as caught:
-            with gate.turn(nothing):
+            with gate.turn("b", nothing):
                 pass
         assert caught.value.identifier == "COMMIT_LOCK_TIMEOUT"
-    with gate.turn(nothing):
+    with gate.turn("c", nothing):
         pass
 
 
-def test_a_cancelled_waiter_leaves_the_queue() -> None:
-    gate = CommitGate(timeout_seconds=10)
+def test_writers_of_other_processes_are_waited_for_until_the_deadline(turns: FileTurns) -> None:
+    """Two gates stand for two servers: all they share is the file at which they take turns."""
+    mine = CommitGate(turns, timeout_seconds=0.1)
+    with CommitGate(FileTurns(turns.path), timeout_seconds=10).turn("theirs", nothing):
+        with pytest.raises(ServerUnavailable, match="was not run"):
+            with mine.turn("mine", nothing):
+                pass
+    with mine.turn("mine", nothing):
+        assert names_at(mine) == ["mine"]
 
+
+def test_a_cancelled_waiter_leaves_the_line(gate: CommitGate) -> None:
     def cancelled() -> None:
         raise QueryCancelled("no longer wanted")
 
-    with gate.turn(nothing):
+    with gate.turn("a", nothing):
         with pytest.raises(QueryCancelled):
-            with gate.turn(cancelled):
+            with gate.turn("b", cancelled):
                 pass
-        assert len(gate.waiting) == 1
+        with pytest.raises(QueryCancelled):
+            gate.commit(change(), "c", cancelled, never)
+        assert names_at(gate) == ["a"]
 
 
-def test_an_error_inside_passes_the_turn_on() -> None:
-    gate = CommitGate(timeout_seconds=10)
-    with pytest.raises(RuntimeError), gate.turn(nothing):
+def test_an_error_inside_passes_the_turn_on(gate: CommitGate) -> None:
+    with pytest.raises(RuntimeError), gate.turn("a", nothing):
         raise RuntimeError
-    with gate.turn(nothing):
+    with gate.turn("b", nothing):
         pass
+
+
+# ---- groups --------------------------------------------------------------------------------------
+
+
+def change(name: str = "raw") -> Commit:
+    return Commit((CreateSchema(name),))
+
+
+def never(changes: Sequence[Commit]) -> Sequence[Committed | SwanLakeError]:
+    raise AssertionError
+
+
+class Catalog:
+    """Takes commits, notes in which groups they come, and numbers them."""
+
+    def __init__(self, outcome: Callable[[Commit], SwanLakeError | None] = lambda _: None) -> None:
+        self.groups: list[list[str]] = []
+        self._outcome = outcome
+        self._count = 0
+
+    def commit_all(self, changes: Sequence[Commit]) -> Sequence[Committed | SwanLakeError]:
+        self.groups.append([_name(one) for one in changes])
+        return [self._outcome(one) or self._next() for one in changes]
+
+    def _next(self) -> Committed:
+        self._count += 1
+        return Committed(self._count)
+
+
+def _name(commit: Commit) -> str:
+    [operation] = commit.operations
+    assert isinstance(operation, CreateSchema)
+    return operation.name
+
+
+def test_commits_that_wait_are_made_together_and_in_order(gate: CommitGate) -> None:
+    catalog = Catalog()
+    with ThreadPoolExecutor(6) as threads:
+        with gate.turn("first", nothing):
+            made = []
+            for number in range(6):
+                name = f"s{number}"
+                made.append(
+                    threads.submit(gate.commit, change(name), name, nothing, catalog.commit_all)
+                )
+                eventually(partial(has_length, gate, number + 2))
+        assert [one.result(10).snapshot_id for one in made] == [1, 2, 3, 4, 5, 6]
+    assert catalog.groups == [["s0", "s1", "s2", "s3", "s4", "s5"]]
+    assert gate.status("sales") is None
+
+
+def test_nobody_is_passed_by_a_group(gate: CommitGate) -> None:
+    """Who needs the catalog for itself keeps its place between two commits."""
+    catalog = Catalog()
+    order: list[str] = []
+    waiter = Waiter(gate, "alone", order)
+    with ThreadPoolExecutor(2) as threads:
+        with gate.turn("first", nothing):
+            before = threads.submit(gate.commit, change("a"), "a", nothing, catalog.commit_all)
+            eventually(partial(is_at, gate, ["first", "a"]))
+            waiter.start()
+            eventually(partial(is_at, gate, ["first", "a", "alone"]))
+            after = threads.submit(gate.commit, change("b"), "b", nothing, catalog.commit_all)
+            eventually(partial(is_at, gate, ["first", "a", "alone", "b"]))
+        before.result(10)
+        eventually(waiter.entered.is_set)
+        assert catalog.groups == [["a"]]
+        waiter.may_leave.set()
+        after.result(10)
+    assert catalog.groups == [["a"], ["b"]]
+
+
+def test_each_of_a_group_hears_of_its_own_fate(gate: CommitGate) -> None:
+    def outcome(commit: Commit) -> SwanLakeError | None:
+        return CommitConflict("too late") if _name(commit) == "b" else None
+
+    catalog = Catalog(outcome)
+    with ThreadPoolExecutor(3) as threads:
+        with gate.turn("first", nothing):
+            made = {}
+            for number, name in enumerate("abc"):
+                made[name] = threads.submit(
+                    gate.commit, change(name), name, nothing, catalog.commit_all
+                )
+                eventually(partial(has_length, gate, number + 2))
+        assert made["a"].result(10).snapshot_id == 1
+        with pytest.raises(CommitConflict, match="too late"):
+            made["b"].result(10)
+        assert made["c"].result(10).snapshot_id == 2
+
+
+def test_a_group_that_fails_fails_for_all_and_the_gate_is_free(gate: CommitGate) -> None:
+    def lost(changes: Sequence[Commit]) -> Sequence[Committed | SwanLakeError]:
+        raise CommitConflict("the catalog is gone")
+
+    with ThreadPoolExecutor(2) as threads:
+        with gate.turn("first", nothing):
+            made = [threads.submit(gate.commit, change(), n, nothing, lost) for n in "ab"]
+            eventually(partial(has_length, gate, 3))
+        for one in made:
+            with pytest.raises(CommitConflict, match="gone"):
+                one.result(10)
+    assert gate.status("sales") is None

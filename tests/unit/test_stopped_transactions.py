@@ -12,7 +12,6 @@ import pytest
 from swanlake.engine.host import SharedHost
 from swanlake.engine.instance import EngineSpec
 from swanlake.errors import SwanLakeError
-from swanlake.lake.gate import CommitGate
 from swanlake.lake.lake import Lake
 from swanlake.pipeline.inline import InlineRunner
 from swanlake.pipeline.maintain import Maintenance, MaintenanceSettings
@@ -32,11 +31,10 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SessionServic
     with Lake.open(home / "catalogs", home / "data") as lake:
         location = lake.location(lake.ensure_catalog("swanlake").info)
         host = SharedHost(EngineSpec(lake=location, temp_directory=home / "tmp"))
-        gate = CommitGate(5)
         runner = InlineRunner(host)
-        queue = DucklingQueue(QueueSettings(home / "queue"), lake, gate, runner)
-        maintenance = Maintenance(lake, runner, gate, MaintenanceSettings())
-        yield SessionServices(host, lake, gate, queue, maintenance, 1 << 20, Path(home))
+        queue = DucklingQueue(QueueSettings(home / "queue"), lake, runner)
+        maintenance = Maintenance(lake, runner, MaintenanceSettings())
+        yield SessionServices(host, lake, queue, maintenance, 1 << 20, Path(home))
         maintenance.close()
         queue.stop(5)
         host.close()

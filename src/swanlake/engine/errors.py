@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import duckdb
 
-from swanlake.errors import Code, QueryError, SwanLakeError, TransactionAborted
+from swanlake.errors import Code, CommitConflict, QueryError, SwanLakeError, TransactionAborted
 
 #: Everything an execution or a fetch can raise: DuckDB's own errors, and what its Arrow stream
 #: makes of them on the way through pyarrow (ArrowException is a plain Exception, an I/O one an
@@ -14,6 +15,10 @@ from swanlake.errors import Code, QueryError, SwanLakeError, TransactionAborted
 ENGINE_ERRORS: tuple[type[Exception], ...] = (duckdb.Error, OSError, ValueError, RuntimeError)
 
 _PREFIX = re.compile(r"^([A-Za-z][A-Za-z ]*?) ?(?:Error|Exception):")
+#: What DuckLake says when it gave up after other programs' commits, and SQLite of their locks.
+_LOST_TO_OTHERS = ("Exceeded the maximum retry count", "database is locked")
+_CONFLICT = re.compile(r"Transaction conflict - ([^\n]+)")
+_TABLE = re.compile(r'table with index "(\d+)"')
 _ABORTED = "Current transaction is aborted"
 
 _CALLER_IS_WRONG = {
@@ -36,8 +41,13 @@ _CALLER_IS_WRONG = {
 }
 
 
-def translate(error: Exception) -> SwanLakeError:
-    """The error as a caller should see it: a stable identifier, a code, DuckDB's own words."""
+def translate(
+    error: Exception, table_name: Callable[[int], str] = lambda id: f"with the id {id}"
+) -> SwanLakeError:
+    """The error as a caller should see it: a stable identifier, a code, DuckDB's own words.
+
+    DuckLake knows tables by their ids in some messages; ``table_name`` gives their names.
+    """
     if isinstance(error, SwanLakeError):
         return error
     # DuckDB appends a stack trace, with the paths of this machine, to what it calls internal.
@@ -54,6 +64,15 @@ def translate(error: Exception) -> SwanLakeError:
         return TransactionAborted(
             "A statement failed in this transaction, so it can no longer be used; ROLLBACK ends it."
         )
+    if conflict := _CONFLICT.search(message):
+        what = _TABLE.sub(lambda found: f"table {table_name(int(found[1]))}", conflict[1])
+        return CommitConflict(
+            f"Nothing was committed: {what.replace(' - but', ', but')}. Begin it again."
+        )
+    if lost_to_others(error):
+        return CommitConflict(
+            "Nothing was committed: others committed since it began. Begin it again."
+        )
     found = _PREFIX.match(message)
     identifier = found[1].upper().replace(" ", "_") + "_ERROR" if found else "ENGINE_ERROR"
     return QueryError(message, identifier=identifier, code=_code(identifier, message))
@@ -69,6 +88,12 @@ def _code(identifier: str, message: str) -> Code:
     if identifier == "PERMISSION_ERROR":
         return Code.PERMISSION_DENIED
     return Code.INTERNAL
+
+
+def lost_to_others(error: Exception) -> bool:
+    """True if a commit failed only because others came first: nothing of it was kept."""
+    message = str(error)
+    return isinstance(error, duckdb.Error) and any(words in message for words in _LOST_TO_OTHERS)
 
 
 def may_invalidate(error: BaseException) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,6 +20,14 @@ from swanlake.lake.location import LakeLocation
 from swanlake.sql.quoting import identifier
 
 log = logging.getLogger("swanlake.engine")
+
+#: Who holds a catalog's turn fights with nobody but stock writers. After 100 ms, growing by half
+#: each time, it would keep everybody waiting for seconds.
+_QUICK_RETRIES = """
+    SET GLOBAL ducklake_max_retry_count = 15;
+    SET GLOBAL ducklake_retry_wait_ms = 1;
+    SET GLOBAL ducklake_retry_backoff = 1.3;
+"""
 
 
 @dataclass(frozen=True)
@@ -56,6 +66,7 @@ class Engine:
         self._root = open_database(spec.temp_directory, spec.memory_limit, spec.threads)
         try:
             load_extensions(self._root)
+            self._root.execute(_QUICK_RETRIES)
             self.attach(spec.lake)
             self._run_init_sql()
         except BaseException:
@@ -79,6 +90,12 @@ class Engine:
                 f"The catalog {self.catalog} cannot be used: {reason}"
             ) from unreachable
         return connection
+
+    @contextmanager
+    def beside(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A connection that does not look for names in the lake, for the block."""
+        with self._cursor() as connection:
+            yield connection
 
     def has_foreign(self, name: str) -> bool:
         """True if a database of that name is attached that is not the lake's."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +22,7 @@ from swanlake.errors import (
     CommitFailed,
     CommitStateUnknown,
     LakeError,
+    SwanLakeError,
 )
 from swanlake.lake import conflicts, state
 from swanlake.lake.draft import State
@@ -38,7 +39,14 @@ from swanlake.lake.intents import (
 from swanlake.lake.layout import folded
 from swanlake.lake.operations import Commit, CreateTable, DropSchema, Rewrite
 from swanlake.lake.planning import plan
-from swanlake.lake.store import CatalogStore, LockedTransaction, Trouble, one_line
+from swanlake.lake.store import (
+    CatalogStore,
+    LockedTransaction,
+    Question,
+    Trouble,
+    Write,
+    one_line,
+)
 
 log = logging.getLogger("swanlake.lake")
 
@@ -114,35 +122,128 @@ def apply(
     raise _given_up(store, in_doubt, attempt, time.monotonic() - started, last) from last
 
 
+def apply_all(
+    store: CatalogStore,
+    commits: Sequence[Commit],
+    retries: Retries | None = None,
+    sleep: Callable[[float], None] = time.sleep,
+    may_have_happened: bool = False,
+) -> list[Committed | SwanLakeError]:
+    """Makes commits one after the other, each a snapshot of its own or an error of its own.
+
+    They share one lock and one COMMIT if there are several. If that fails for a reason of the
+    database's, each is tried for itself.
+    """
+    retries = retries or Retries()
+    deadline = time.monotonic() + retries.timeout
+    if len(commits) > 1 and not may_have_happened:
+        try:
+            return _attempt_all(store, commits, deadline)
+        except _LostDuringCommit:
+            may_have_happened = True
+        except store.errors as error:
+            log.info("%d commits to %s: %s", len(commits), store.name, one_line(error))
+    outcomes: list[Committed | SwanLakeError] = []
+    for commit in commits:
+        left = replace(retries, timeout=max(0.001, deadline - time.monotonic()))
+        try:
+            outcomes.append(apply(store, commit, left, sleep, may_have_happened))
+        except SwanLakeError as error:
+            outcomes.append(error)
+    return outcomes
+
+
 def _attempt(
     store: CatalogStore, commit: Commit, deadline: float, attempt: int, may_have_happened: bool
 ) -> Committed:
     asked = time.monotonic()
     committing = False
-    ahead = state.questions(store, commit.base, _touched_tables(commit))
     try:
-        with store.locked(deadline, ahead) as transaction:
-            earlier = None
-            if commit.ledger or may_have_happened:
-                earlier = _look_up(store, transaction, commit)
-            if earlier is not None:
-                return replace(earlier, attempts=attempt)
-            found = _read_state(store, commit, transaction)
-            earliest = store.earliest(found.head.snapshot_time)
-            writes = plan(commit, found, store.tables, store.now, earliest)
+        with store.locked(deadline, _questions(store, commit)) as transaction:
+            planned = _plan(store, transaction, commit, may_have_happened)
+            if isinstance(planned, Committed):
+                return replace(planned, attempts=attempt)
             store.reached("planned")
             committing = True
-            transaction.commit(writes)
-            return Committed(
-                found.head.next_snapshot_id,
-                attempts=attempt,
-                lock_held_seconds=time.monotonic() - transaction.locked_at,
-                waited_seconds=transaction.locked_at - asked,
-            )
+            transaction.commit(planned.writes)
+            return _committed(planned.snapshot_id, transaction, asked, attempt)
     except store.errors as error:
         if committing and store.trouble(error) is Trouble.LOST:
             raise _LostDuringCommit from error
         raise
+
+
+def _attempt_all(
+    store: CatalogStore, commits: Sequence[Commit], deadline: float
+) -> list[Committed | SwanLakeError]:
+    asked = time.monotonic()
+    outcomes: list[Committed | SwanLakeError | _Planned] = []
+    committing = False
+    try:
+        with store.locked(deadline, _questions(store, commits[0])) as transaction:
+            writes: Sequence[Write] = ()
+            for commit in commits:
+                if outcomes:
+                    transaction.write(writes, _questions(store, commit))
+                writes = ()
+                try:
+                    planned = _plan(store, transaction, commit, may_have_happened=False)
+                except SwanLakeError as error:
+                    outcomes.append(error)
+                    continue
+                outcomes.append(planned)
+                if isinstance(planned, _Planned):
+                    writes = planned.writes
+            store.reached("planned")
+            committing = True
+            transaction.commit(writes)
+            return [
+                _committed(one.snapshot_id, transaction, asked)
+                if isinstance(one, _Planned)
+                else one
+                for one in outcomes
+            ]
+    except store.errors as error:
+        if committing and store.trouble(error) is Trouble.LOST:
+            raise _LostDuringCommit from error
+        raise
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """What makes a commit, and the snapshot that it becomes."""
+
+    snapshot_id: int
+    writes: Sequence[Write]
+
+
+def _plan(
+    store: CatalogStore, transaction: LockedTransaction, commit: Commit, may_have_happened: bool
+) -> _Planned | Committed:
+    """What is to be written under the lock, or how it came into the catalog before."""
+    if commit.ledger or may_have_happened:
+        earlier = _look_up(store, transaction, commit)
+        if earlier is not None:
+            return earlier
+    found = _read_state(store, commit, transaction)
+    earliest = store.earliest(found.head.snapshot_time)
+    writes = plan(commit, found, store.tables, store.now, earliest)
+    return _Planned(found.head.next_snapshot_id, writes)
+
+
+def _committed(
+    snapshot_id: int, transaction: LockedTransaction, asked: float, attempt: int = 1
+) -> Committed:
+    return Committed(
+        snapshot_id,
+        attempts=attempt,
+        lock_held_seconds=time.monotonic() - transaction.locked_at,
+        waited_seconds=transaction.locked_at - asked,
+    )
+
+
+def _questions(store: CatalogStore, commit: Commit) -> list[Question]:
+    return state.questions(store, commit.base, _touched_tables(commit))
 
 
 def _look_up(

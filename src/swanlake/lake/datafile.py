@@ -42,13 +42,16 @@ _ONE_FILE = 1 << 60
 _VERSION = "V2"
 _WITH_LEVELS = "zstd"
 
+#: Values for the parameters of a query, by number or by name.
+Parameters = Sequence[object] | Mapping[str, object]
+
 
 def write_files(
     connection: duckdb.DuckDBPyConnection,
     query: str,
     table: Table,
     *,
-    parameters: Sequence[object] = (),
+    parameters: Parameters = (),
 ) -> list[DataFile]:
     """Writes the rows of a query to new files in the table's directory, and describes them.
 
@@ -227,7 +230,7 @@ def _copy(
     folder: str,
     name: str,
     options: Sequence[str],
-    parameters: Sequence[object] = (),
+    parameters: Parameters = (),
 ) -> list[_Written]:
     all_options = [
         "FORMAT parquet",
@@ -238,7 +241,7 @@ def _copy(
     ]
     returned = connection.execute(
         f"COPY ({rows}) TO {literal(folder.rstrip('/'))} ({', '.join(all_options)})",
-        list(parameters),
+        _bindings(parameters),
     ).fetchall()
     for path, *_ in returned:
         if not path.startswith(folder):
@@ -349,10 +352,14 @@ def _check_writable(table: Table) -> None:
             )
 
 
+def _bindings(parameters: Parameters) -> object:
+    return parameters if isinstance(parameters, Mapping) else list(parameters)
+
+
 def _check_width(
-    connection: duckdb.DuckDBPyConnection, query: str, table: Table, parameters: Sequence[object]
+    connection: duckdb.DuckDBPyConnection, query: str, table: Table, parameters: Parameters
 ) -> None:
-    width = len(connection.execute(f"DESCRIBE {query}", list(parameters)).fetchall())
+    width = len(connection.execute(f"DESCRIBE {query}", _bindings(parameters)).fetchall())
     if width != len(table.columns):
         raise InvalidRequest(
             f"The table {table.full_name} has {len(table.columns)} columns, and the rows to write "

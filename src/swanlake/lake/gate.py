@@ -1,7 +1,8 @@
-"""One writer at a time, in the order of arrival.
+"""The way to the commit lock of a catalog, for all writers of one process, in order of arrival.
 
-DuckLake's stock commit path answers contention with collisions and back-off. Letting the writers
-of a process commit one after the other is faster and fails nobody.
+Some writers bring a commit of ours; those that wait behind one another are made as a group, under
+one lock. Others need the catalog for themselves for a while: DuckLake's stock commit path answers
+contention with collisions and back-off, and letting it run alone is faster and fails nobody.
 """
 
 from __future__ import annotations
@@ -9,55 +10,160 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
-from swanlake.errors import ServerUnavailable
+from swanlake.errors import ServerUnavailable, SwanLakeError
+from swanlake.lake.commit import Committed
+from swanlake.lake.operations import Commit
+from swanlake.lake.turns import Turns, TurnTimeout
 
 _CHECK_INTERVAL = 0.05
+#: Who comes while a group is committed waits for all of it.
+_LARGEST_GROUP = 32
+
+Check = Callable[[], None]
+#: Makes commits one after the other; what became of each, in their order.
+CommitAll = Callable[[Sequence[Commit]], Sequence[Committed | SwanLakeError]]
+
+
+@dataclass(frozen=True)
+class WriterStatus:
+    """Somebody at the gate of a catalog."""
+
+    name: str
+    #: Since it came, waiting included.
+    seconds: float
+
+
+@dataclass(frozen=True)
+class GateStatus:
+    """Who has the gate of a catalog, and who waits for it in which order."""
+
+    catalog: str
+    holder: WriterStatus
+    waiters: tuple[WriterStatus, ...]
+
+
+@dataclass(eq=False)
+class _Writer:
+    name: str
+    #: None: the catalog is to be its own for a while.
+    change: Commit | None = None
+    came_at: float = field(default_factory=time.monotonic)
+    #: It is the first in the line, or what it came for is done.
+    called: threading.Event = field(default_factory=threading.Event)
+    #: Its change is being committed, so it can no longer leave.
+    taken: bool = False
+    outcome: Committed | BaseException | None = None
 
 
 class CommitGate:
-    """A FIFO lock whose waiters have a deadline and can give up."""
+    """One writer, or one group of commits, at a time; waiters have a deadline and can give up."""
 
-    def __init__(self, timeout_seconds: float) -> None:
+    def __init__(self, turns: Turns, timeout_seconds: float) -> None:
+        self._turns = turns
         self._timeout = timeout_seconds
         self._lock = threading.Lock()
-        self._queue: deque[threading.Event] = deque()
-
-    @property
-    def waiting(self) -> tuple[threading.Event, ...]:
-        """Who is at the gate: the holder first, then the others in their order."""
-        with self._lock:
-            return tuple(self._queue)
+        self._line: deque[_Writer] = deque()
 
     @contextmanager
-    def turn(self, check: Callable[[], None]) -> Iterator[None]:
-        """Waits for the caller's turn and holds it for the block.
+    def turn(self, name: str, check: Check) -> Iterator[None]:
+        """Keeps every other writer of the lake from the catalog, for the block.
 
         ``check`` is called while waiting and raises when the caller no longer wants the turn.
         """
-        mine = threading.Event()
-        with self._lock:
-            self._queue.append(mine)
-            if self._queue[0] is mine:
-                mine.set()
+        mine = self._join(_Writer(name))
+        deadline = mine.came_at + self._timeout
         try:
             self._wait(mine, check)
-            yield
+            try:
+                turn = self._turns.turn(deadline, check)
+                turn.__enter__()
+            except TurnTimeout:
+                raise self._given_up() from None
+            try:
+                yield
+            finally:
+                turn.__exit__(None, None, None)
         finally:
-            with self._lock:
-                self._queue.remove(mine)
-                if self._queue:
-                    self._queue[0].set()
+            self._leave([mine])
 
-    def _wait(self, mine: threading.Event, check: Callable[[], None]) -> None:
-        deadline = time.monotonic() + self._timeout
-        while not mine.wait(_CHECK_INTERVAL):
+    def commit(self, change: Commit, name: str, check: Check, commit_all: CommitAll) -> Committed:
+        """Makes a commit when its turn comes, perhaps together with those behind it."""
+        mine = self._join(_Writer(name, change))
+        try:
+            self._wait(mine, check)
+        except BaseException:
+            with self._lock:
+                leaves = not mine.taken
+            if leaves:
+                self._leave([mine])
+                raise
+            mine.called.wait()  # the commit is on its way, and has a deadline of its own
+        if mine.outcome is None:
+            self._commit_group(commit_all)
+        if isinstance(mine.outcome, BaseException):
+            raise mine.outcome
+        assert mine.outcome is not None
+        return mine.outcome
+
+    def status(self, catalog: str) -> GateStatus | None:
+        """Who is at the gate; None if nobody is."""
+        now = time.monotonic()
+        with self._lock:
+            writers = [WriterStatus(one.name, now - one.came_at) for one in self._line]
+        return GateStatus(catalog, writers[0], tuple(writers[1:])) if writers else None
+
+    def _join(self, writer: _Writer) -> _Writer:
+        with self._lock:
+            self._line.append(writer)
+            if self._line[0] is writer:
+                writer.called.set()
+        return writer
+
+    def _commit_group(self, commit_all: CommitAll) -> None:
+        """Commits what the first in the line brought, and all that follows it without a break."""
+        group: list[_Writer] = []
+        changes: list[Commit] = []
+        with self._lock:
+            for writer in self._line:
+                if writer.change is None or len(group) == _LARGEST_GROUP:
+                    break
+                writer.taken = True
+                group.append(writer)
+                changes.append(writer.change)
+        try:
+            outcomes = commit_all(changes)
+            for writer, outcome in zip(group, outcomes, strict=True):
+                writer.outcome = outcome
+        except BaseException as error:
+            for writer in group:
+                writer.outcome = error
+            raise
+        finally:
+            self._leave(group)
+            for writer in group:
+                writer.called.set()
+
+    def _leave(self, writers: Sequence[_Writer]) -> None:
+        with self._lock:
+            for writer in writers:
+                self._line.remove(writer)
+            if self._line:
+                self._line[0].called.set()
+
+    def _wait(self, mine: _Writer, check: Check) -> None:
+        deadline = mine.came_at + self._timeout
+        while not mine.called.wait(_CHECK_INTERVAL):
             check()
             if time.monotonic() > deadline:
-                raise ServerUnavailable(
-                    f"Waited {self._timeout:g} s for other writers to commit and gave up; the "
-                    "statement was not run. Try again, or raise commit_lock_timeout_seconds.",
-                    identifier="COMMIT_LOCK_TIMEOUT",
-                )
+                raise self._given_up()
+
+    def _given_up(self) -> ServerUnavailable:
+        return ServerUnavailable(
+            f"Waited {self._timeout:g} s for other writers to commit and gave up; the statement "
+            "was not run. Try again, or raise commit_lock_timeout_seconds.",
+            identifier="COMMIT_LOCK_TIMEOUT",
+        )

@@ -12,7 +12,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -58,13 +58,15 @@ class RemoteLake:
             raise AttributeError(method)
         return partial(self._change if method in _NEVER_TWICE else self._read, method)
 
-    def commit(self, info: CatalogInfo, change: Commit, retries: Retries) -> Committed:
-        """Makes all of a commit visible at once; raises a LakeError and leaves no trace."""
+    def commit(
+        self, info: CatalogInfo, changes: Sequence[Commit], retries: Retries
+    ) -> Sequence[Committed | SwanLakeError]:
+        """Makes each of the commits visible at once, one after the other, or says why not."""
         patience = retries.timeout + _COMMIT_MARGIN_SECONDS
         times_lost = 0
         while times_lost < _COMMIT_ATTEMPTS:
             try:
-                return self._ask(patience, "commit", info, change, retries, times_lost > 0)  # type: ignore[no-any-return]
+                return self._ask(patience, "commit", info, changes, retries, times_lost > 0)  # type: ignore[no-any-return]
             except ChildLost as lost:
                 times_lost += 1
                 log.warning("the keeper of %s was lost during a commit: %s", info.name, lost)

@@ -8,21 +8,26 @@ with Lake.open(home / "catalogs", home / "data") as lake:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self, cast
+from uuid import UUID
 
 import duckdb
 
 from swanlake.config import Settings
 from swanlake.errors import InvalidRequest
-from swanlake.lake import datafile, gc
+from swanlake.lake import datafile, gc, postgres
 from swanlake.lake.claims import Claims, FileClaims, PostgresClaims
 from swanlake.lake.commit import NOTHING_WRITTEN, Committed, Retries
 from swanlake.lake.expiry import ExpireReport
+from swanlake.lake.gate import CommitGate, GateStatus
 from swanlake.lake.gc import DEFAULT_AGE, ORPHANS, UNNEEDED, Garbage, Reason
 from swanlake.lake.history import MaintenanceEntry
 from swanlake.lake.keeper import RemoteLake
@@ -40,8 +45,10 @@ from swanlake.lake.operations import (
     Insert,
     Operation,
 )
+from swanlake.lake.postgres_turns import PostgresTurns, TurnConnections
 from swanlake.lake.reading import Snapshot
 from swanlake.lake.survey import CatalogSurvey
+from swanlake.lake.turns import FileTurns, Turns, turns_beside
 from swanlake.lake.types import ColumnSpec, number_columns
 
 #: The catalog in which sessions begin.
@@ -60,6 +67,11 @@ class Lake:
         self._keeper = keeper
         self._place = place
         self._retries = retries or Retries()
+        self._lock = threading.Lock()
+        self._opened: dict[UUID, Catalog] = {}
+        #: By the place of a catalog, whose name another one may get.
+        self._gates: dict[str, CommitGate] = {}
+        self._turn_connections: TurnConnections | None = None
 
     @classmethod
     def open(
@@ -102,6 +114,47 @@ class Lake:
     def close(self) -> None:
         """Closes every connection of the lake."""
         self._keeper.close()
+        if self._turn_connections is not None:
+            self._turn_connections.close()
+
+    # ---- writers -------------------------------------------------------------------------------
+
+    @contextmanager
+    def turn(
+        self, catalogs: Iterable[LakeLocation], writer: str, check: Callable[[], None]
+    ) -> Iterator[None]:
+        """Keeps all other writers of all servers from some catalogs, for the block.
+
+        For statements that DuckDB commits by itself; everything else takes turns when it commits.
+        ``check`` is called while waiting and raises when the turn is no longer wanted.
+        """
+        with ExitStack() as stack:
+            # In one order for everybody, so that no two wait for each other.
+            for place in sorted(location.place for location in catalogs):
+                stack.enter_context(self._gate(place).turn(writer, check))
+            yield
+
+    def writers(self) -> list[GateStatus]:
+        """Who writes to which catalog now, or waits to, in this process."""
+        with self._lock:
+            gates = list(self._gates.items())
+        found = [gate.status(place) for place, gate in gates]
+        return [status for status in found if status is not None]
+
+    def _gate(self, place: str) -> CommitGate:
+        with self._lock:
+            if place not in self._gates:
+                self._gates[place] = CommitGate(self._turns(place), self._retries.timeout)
+            return self._gates[place]
+
+    def _turns(self, place: str) -> Turns:
+        if isinstance(self._place, Path):
+            return FileTurns(turns_beside(self._place / f"{place}.sqlite"))
+        if self._turn_connections is None:
+            self._turn_connections = TurnConnections(partial(postgres.connect, self._place))
+        return PostgresTurns(self._turn_connections, f"lake_{place}")
+
+    # ---- catalogs ------------------------------------------------------------------------------
 
     def catalogs(self) -> list[CatalogInfo]:
         """Every catalog, by name."""
@@ -110,6 +163,10 @@ class Lake:
     def find(self, name: str) -> CatalogInfo | None:
         """The catalog of that name; None if there is none."""
         return self._keeper.find(name)
+
+    def opened(self, id: UUID) -> Catalog | None:
+        """A catalog that was looked up by its name before, without looking again."""
+        return self._opened.get(id)
 
     def catalog(self, name: str) -> Catalog:
         """A catalog to read and write; raises NotFound."""
@@ -187,7 +244,9 @@ class Lake:
         )
 
     def _open(self, info: CatalogInfo) -> Catalog:
-        return Catalog(info, self._keeper, self._retries)
+        catalog = Catalog(info, self._keeper, self._retries, self._gate(info.place))
+        self._opened[info.id] = catalog
+        return catalog
 
 
 @dataclass(frozen=True)
@@ -197,6 +256,7 @@ class Catalog:
     info: CatalogInfo
     keeper: LocalLake
     retries: Retries
+    gate: CommitGate
 
     @property
     def name(self) -> str:
@@ -217,6 +277,10 @@ class Catalog:
     def table_by_id(self, table_id: int) -> Table:
         """A table by what never changes of it; raises NotFound."""
         return self.keeper.table_by_id(self.info, table_id)
+
+    def new_table(self, operation: CreateTable) -> Table:
+        """The table that an operation will make, to write its files; raises NotFound."""
+        return self.keeper.new_table(self.info, operation)
 
     def files(self, table_id: int) -> TableFiles:
         """A table and all it consists of, read at once; raises NotFound."""
@@ -246,9 +310,19 @@ class Catalog:
         """The files that snapshots of the catalog can see and that are not there."""
         return self.keeper.missing_files(self.info)
 
-    def commit(self, change: Commit) -> Committed:
-        """Makes all of a commit visible at once; raises a LakeError and leaves no trace."""
-        return self.keeper.commit(self.info, change, self.retries)
+    def commit(
+        self, change: Commit, writer: str = "", check: Callable[[], None] = lambda: None
+    ) -> Committed:
+        """Makes all of a commit visible at once; raises a LakeError and leaves no trace.
+
+        ``check`` is called while others go first and raises when the commit is no longer wanted.
+        """
+        return self.gate.commit(
+            change,
+            writer,
+            check,
+            lambda changes: self.keeper.commit(self.info, changes, self.retries),
+        )
 
     def expire(
         self,

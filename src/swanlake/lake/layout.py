@@ -6,14 +6,23 @@ any database.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
+from uuid import UUID
+
+_PLAIN = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def folded(name: str) -> str:
     """A name as DuckDB compares it: without regard to case, but only in ASCII letters."""
     return name.encode().lower().decode()
+
+
+def directory_name(name: str, uuid: UUID) -> str:
+    """The directory of a schema or table, as the stock extension chooses it."""
+    return f"{name}/" if _PLAIN.fullmatch(name) else f"{uuid}/"
 
 
 class DefaultKind(Enum):

@@ -6,7 +6,7 @@ starts in a third of the time, without DuckDB, Arrow and the PostgreSQL driver.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -27,7 +27,7 @@ from swanlake.lake.commit import Committed, Retries
 from swanlake.lake.ids import uuid7
 from swanlake.lake.layout import Table
 from swanlake.lake.metabase import CatalogInfo, Metabase, checked_name
-from swanlake.lake.operations import Commit
+from swanlake.lake.operations import Commit, CreateTable
 from swanlake.lake.reading import Snapshot
 from swanlake.lake.sqlite import SqliteMetabase
 from swanlake.lake.store import CatalogStore
@@ -194,6 +194,11 @@ class LocalLake:
         with self._reading(info) as (store, connection):
             return reading.read_table_by_id(connection, store.tables, table_id)
 
+    def new_table(self, info: CatalogInfo, operation: CreateTable) -> Table:
+        """The table that an operation will make, to write its files; raises NotFound."""
+        with self._reading(info) as (store, connection):
+            return reading.read_new_table(connection, store.tables, operation)
+
     def files(self, info: CatalogInfo, table_id: int) -> TableFiles:
         """A table and all it consists of; raises NotFound."""
         from swanlake.lake import live_files
@@ -243,11 +248,11 @@ class LocalLake:
     def commit(
         self,
         info: CatalogInfo,
-        change: Commit,
+        changes: Sequence[Commit],
         retries: Retries,
         may_have_happened: bool = False,
-    ) -> Committed:
-        """Makes all of a commit visible at once; raises a LakeError and leaves no trace."""
+    ) -> Sequence[Committed | SwanLakeError]:
+        """Makes each of the commits visible at once, one after the other, or says why not."""
         store = self._metabase.store(info)
         if info.place not in self._writable:
             try:
@@ -262,7 +267,7 @@ class LocalLake:
                     f"now the catalog cannot be asked: {refused.message} Look before you repeat it."
                 ) from refused
             self._writable.add(info.place)
-        return commit.apply(store, change, retries, may_have_happened=may_have_happened)
+        return commit.apply_all(store, changes, retries, may_have_happened=may_have_happened)
 
     def expire(
         self,

@@ -34,6 +34,13 @@ class LakeLocation:
     metabase_url: str = field(default="", repr=False)
     metadata_schema: str = ""
 
+    @property
+    def place(self) -> str:
+        """What the catalog's metadata is called where it is; names can change hands."""
+        if self.sqlite_path is not None:
+            return self.sqlite_path.stem
+        return self.metadata_schema.removeprefix("lake_")
+
     def attach(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Attaches the catalog to an engine under its name, if nothing of that name is attached."""
         options = list(_OPTIONS)

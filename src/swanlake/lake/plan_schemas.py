@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import re
-from uuid import UUID
-
 from sqlalchemy import Table as SqlTable
 from sqlalchemy import delete
 
 from swanlake.errors import AlreadyExists, InvalidRequest, NotFound
 from swanlake.lake.changes import Change, ChangeType
 from swanlake.lake.draft import Draft
-from swanlake.lake.layout import Column, DefaultKind, folded
+from swanlake.lake.layout import Column, DefaultKind, directory_name, folded
 from swanlake.lake.operations import CreateSchema, CreateTable, DropSchema, DropTable, SetProperty
 from swanlake.lake.store import Write
 
 #: A name that may be a directory as it is; any other is replaced by the object's UUID.
-_PLAIN = re.compile(r"[A-Za-z0-9_-]+")
 #: What ends together with a table, besides the row of the table itself.
 _PARTS_OF_A_TABLE = (
     "partition_info",
@@ -225,11 +221,6 @@ def set_property(draft: Draft, operation: SetProperty) -> None:
         )
     )
     draft.add(metadata, key=operation.key, value=operation.value, scope=scope, scope_id=scope_id)
-
-
-def directory_name(name: str, uuid: UUID) -> str:
-    """The directory of a schema or table, as the stock extension chooses it."""
-    return f"{name}/" if _PLAIN.fullmatch(name) else f"{uuid}/"
 
 
 def _default_type(column: Column) -> str:

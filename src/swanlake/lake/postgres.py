@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import lru_cache
@@ -33,8 +33,9 @@ from sqlalchemy.schema import CreateSchema, DropSchema
 from swanlake.errors import ConfigError
 from swanlake.lake import bootstrap, forks
 from swanlake.lake.metabase import CatalogInfo, Metabase
+from swanlake.lake.postgres_turns import TURN_CLASS
 from swanlake.lake.reading import newest_snapshot
-from swanlake.lake.store import CatalogStore, Question, Trouble, Write
+from swanlake.lake.store import Answer, CatalogStore, Question, Trouble, Write
 from swanlake.lake.tables import tables_in
 from swanlake.sql.quoting import identifier
 from swanlake.sql.quoting import literal as sql_literal
@@ -56,10 +57,14 @@ _FENCE_TRIGGER = "ducklake_fence"
 _DEFERRAL_TRIGGER = "swanlake_defer"
 
 
-def postgres_engine(url: str) -> Engine:
-    """The connections to a metabase; ``url`` is a libpq URL or connection string."""
+def connect(url: str) -> psycopg.Connection[Any]:
+    """A connection to a metabase; ``url`` is a libpq URL or connection string."""
+    return psycopg.connect(**_parameters(url))
+
+
+def _parameters(url: str) -> dict[str, Any]:
     try:
-        parameters: dict[str, Any] = {
+        return {
             "connect_timeout": _CONNECT_TIMEOUT_SECONDS,
             "application_name": "swanlake",
             # A peer that vanished is noticed in a minute, not in the kernel's two hours.
@@ -69,6 +74,11 @@ def postgres_engine(url: str) -> Engine:
         } | psycopg.conninfo.conninfo_to_dict(url)
     except psycopg.ProgrammingError:
         raise ConfigError("metabase_url is not a PostgreSQL URL or connection string.") from None
+
+
+def postgres_engine(url: str) -> Engine:
+    """The connections to a metabase for everything but turns."""
+    parameters = _parameters(url)
     return create_engine(
         "postgresql+psycopg://",
         creator=lambda: psycopg.connect(**parameters),
@@ -123,7 +133,7 @@ class PostgresStore(CatalogStore):
 
     def lock(
         self, connection: Connection, timeout: float, ahead: Sequence[Question]
-    ) -> Sequence[tuple[Question, Sequence[Any]]]:
+    ) -> Callable[[], Sequence[Answer]]:
         # As a statement of its own: one that also read would read the state from before the wait.
         settings = {
             "patience": f"{int(timeout * 1000)}ms",
@@ -132,15 +142,22 @@ class PostgresStore(CatalogStore):
         }
         # One round trip with the BEGIN and the questions. The server begins with a question when it
         # has the lock, and each sees what is committed by then.
-        with self.batch(connection) as driver:
+        with self.batch(connection):
             connection.execute(_LOCK_PATIENTLY, settings)
-            # SQLAlchemy would take a query whose answer is not there yet for one without an answer.
-            cursors = [
-                driver.cursor(row_factory=namedtuple_row).execute(*_as_sent(question, connection))
-                for question in ahead
-            ]
-        return [
-            (question, cursor.fetchall()) for question, cursor in zip(ahead, cursors, strict=True)
+            return self.ask(connection, ahead)
+
+    def ask(
+        self, connection: Connection, questions: Sequence[Question]
+    ) -> Callable[[], Sequence[Answer]]:
+        driver: Any = connection.connection.driver_connection
+        # SQLAlchemy would take a query whose answer is not there yet for one without an answer.
+        cursors = [
+            driver.cursor(row_factory=namedtuple_row).execute(*_as_sent(question, connection))
+            for question in questions
+        ]
+        return lambda: [
+            (question, cursor.fetchall())
+            for question, cursor in zip(questions, cursors, strict=True)
         ]
 
     def send(self, connection: Connection, write: Write) -> None:
@@ -381,6 +398,7 @@ _PATIENTLY = select(
 _LOCK_PATIENTLY = select(
     func.set_config("lock_timeout", bindparam("patience"), True),
     func.set_config("idle_in_transaction_session_timeout", bindparam("idle"), True),
+    func.pg_advisory_xact_lock(func.hashtext(bindparam("schema")), TURN_CLASS),
     func.pg_advisory_xact_lock(func.hashtext(bindparam("schema")), _LOCK_CLASS),
 )
 

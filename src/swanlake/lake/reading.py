@@ -19,11 +19,15 @@ from swanlake.lake.layout import (
     PartitionKey,
     SortKey,
     Table,
+    directory_name,
     folded,
 )
+from swanlake.lake.operations import CreateTable
 from swanlake.lake.options import StoredOptions
 from swanlake.lake.tables import CatalogTables
 
+#: Of a table that is not there yet.
+_NO_ID = -1
 #: Databases limit how many parameters a statement takes.
 _ENTRIES_AT_ONCE = 500
 
@@ -105,6 +109,37 @@ def read_table_by_id(
             identifier="TABLE_NOT_FOUND",
         )
     return _table(connection, tables, row, snapshot_id)
+
+
+def read_new_table(connection: Connection, tables: CatalogTables, operation: CreateTable) -> Table:
+    """The table that an operation will make, so that its files can be written before it is there.
+
+    It has no id yet. Raises NotFound for a schema that is not there.
+    """
+    snapshot_id = newest_snapshot(connection, tables)
+    schemas = connection.execute(
+        select(tables.schema).where(_visible(tables.schema, snapshot_id))
+    ).all()
+    for row in schemas:
+        if folded(row.schema_name) == folded(operation.schema):
+            break
+    else:
+        raise NotFound(f"There is no schema {operation.schema}.", identifier="SCHEMA_NOT_FOUND")
+    stored = StoredOptions(connection, tables)
+    data_path = stored.of_catalog("data_path") or ""
+    inside = f"{row.path}{directory_name(operation.name, operation.uuid)}"
+    return Table(
+        id=_NO_ID,
+        schema=row.schema_name,
+        name=operation.name,
+        directory=f"{data_path}{inside}" if row.path_is_relative else inside,
+        columns=operation.columns,
+        partition_keys=operation.partition_keys,
+        sort_keys=operation.sort_keys,
+        encrypted=stored.of_catalog("encrypted") == "true",
+        options=stored.of_table(row.schema_id, _NO_ID),
+        snapshot_id=snapshot_id,
+    )
 
 
 def ledger(connection: Connection, tables: CatalogTables, entries: list[str]) -> dict[str, int]:

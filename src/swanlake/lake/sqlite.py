@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,9 +29,9 @@ from swanlake.lake import bootstrap, forks
 from swanlake.lake.disk import sync
 from swanlake.lake.metabase import CatalogInfo, Metabase
 from swanlake.lake.reading import newest_snapshot
-from swanlake.lake.store import CatalogStore, LockedTransaction, Question, Trouble
+from swanlake.lake.store import Answer, CatalogStore, LockedTransaction, Question, Trouble
 from swanlake.lake.tables import tables_in
-from swanlake.lake.turns import FileTurns, TurnTimeout
+from swanlake.lake.turns import FileTurns, TurnTimeout, turns_beside
 
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _LOCK_SECONDS = 60.0
@@ -108,12 +108,12 @@ class SqliteStore(CatalogStore):
 
     def lock(
         self, connection: Connection, timeout: float, ahead: Sequence[Question]
-    ) -> Sequence[tuple[Question, Sequence[Any]]]:
+    ) -> Callable[[], Sequence[Answer]]:
         driver: Any = connection.connection.driver_connection
         driver.execute(f"PRAGMA busy_timeout = {int(timeout * 1000)}")
         connection.execution_options(swanlake_begin="IMMEDIATE")
         connection.begin()
-        return ()
+        return tuple  # there is no round trip to be spared
 
     def wait_at_most(self, connection: Connection, seconds: int) -> None:
         """Who has the file's only lock waits for nobody."""
@@ -189,7 +189,7 @@ class SqliteMetabase(Metabase):
         with self._lock:
             if info.place not in self._open:
                 path = self._path(info.place)
-                self._open[info.place] = sqlite_engine(path), _turns_at(path)
+                self._open[info.place] = sqlite_engine(path), FileTurns(turns_beside(path))
             engine, turns = self._open[info.place]
         return SqliteStore(info.name, engine, turns)
 
@@ -251,7 +251,7 @@ class SqliteMetabase(Metabase):
         """A file that gets its name only when the block has filled it."""
         unfinished = self._directory / f".{info.id}.unfinished"
         engine = sqlite_engine(unfinished, create=True)
-        store = SqliteStore(info.name, engine, _turns_at(unfinished))
+        store = SqliteStore(info.name, engine, FileTurns(turns_beside(unfinished)))
         try:
             with engine.connect() as connection:
                 if parent is not None:
@@ -266,10 +266,6 @@ class SqliteMetabase(Metabase):
             engine.dispose()
             _remove(unfinished)
             raise
-
-
-def _turns_at(path: Path) -> FileTurns:
-    return FileTurns(Path(f"{path}.turns"))
 
 
 def _remove(path: Path) -> None:

@@ -54,30 +54,40 @@ class Question:
     parameters: Mapping[str, Any]
 
 
+#: A question that was asked ahead, and the rows that it was answered with.
+Answer = tuple[Question, Sequence[Any]]
+
+
 class LockedTransaction:
     """A transaction that holds the catalog's commit lock. What is not committed is undone."""
 
     def __init__(
-        self,
-        store: CatalogStore,
-        connection: Connection,
-        answers: Sequence[tuple[Question, Sequence[Any]]] = (),
+        self, store: CatalogStore, connection: Connection, answers: Sequence[Answer] = ()
     ) -> None:
         self._store = store
-        self._answers = [(asked.statement, asked.parameters, rows) for asked, rows in answers]
+        self._answers = answers
         self.connection = connection
         self.locked_at = time.monotonic()
 
     def ask(self, question: Question) -> Sequence[Row[Any]]:
         """The answer to a question; it may have come together with the lock."""
-        for statement, parameters, rows in self._answers:
-            if statement is question.statement and parameters == question.parameters:
+        for asked, rows in self._answers:
+            if asked.statement is question.statement and asked.parameters == question.parameters:
                 return rows
         return self.connection.execute(question.statement, question.parameters).all()
 
     def read(self, statement: Executable) -> Sequence[Row[Any]]:
         """All rows of a query, as of now: nobody else can commit meanwhile."""
         return self.connection.execute(statement).all()
+
+    def write(self, writes: Sequence[Write], ahead: Sequence[Question]) -> None:
+        """Sends statements, to be committed with what follows, and asks what that will ask."""
+        self._answers = ()
+        with self._store.batch(self.connection):
+            for write in writes:
+                self._store.send(self.connection, write)
+            answers = self._store.ask(self.connection, ahead)
+        self._answers = answers()
 
     def commit(self, writes: Sequence[Write]) -> None:
         """Sends every statement and the COMMIT together, and waits once."""
@@ -120,7 +130,7 @@ class CatalogStore(ABC):
             try:
                 patience = max(0.001, deadline - time.monotonic())
                 answers = self.lock(connection, patience, ahead)
-                transaction = LockedTransaction(self, connection, answers)
+                transaction = LockedTransaction(self, connection, answers())
                 self.reached("locked")
                 yield transaction
             except self.errors as error:
@@ -131,11 +141,17 @@ class CatalogStore(ABC):
     @abstractmethod
     def lock(
         self, connection: Connection, timeout: float, ahead: Sequence[Question]
-    ) -> Sequence[tuple[Question, Sequence[Any]]]:
+    ) -> Callable[[], Sequence[Answer]]:
         """Begins a transaction, takes the commit lock as its first act, and then asks.
 
         Questions that it does not answer are asked later, one by one.
         """
+
+    def ask(
+        self, connection: Connection, questions: Sequence[Question]
+    ) -> Callable[[], Sequence[Answer]]:
+        """Asks questions inside a batch; their answers can be had when the batch is over."""
+        return tuple
 
     def send(self, connection: Connection, write: Write) -> None:
         """Executes one statement of a commit."""

@@ -15,7 +15,6 @@ from typing import ClassVar, Generic, TypeVar
 
 from swanlake.errors import CommitConflict, SwanLakeError
 from swanlake.lake.commit import Retries
-from swanlake.lake.gate import CommitGate
 from swanlake.lake.lake import Catalog
 from swanlake.lake.live_files import TableFiles
 from swanlake.lake.operations import (
@@ -126,7 +125,6 @@ def compact(
     catalog: Catalog,
     table_id: int,
     runner: Runner,
-    gate: CommitGate,
     options: CompactOptions | None = None,
     *,
     dry_run: bool = False,
@@ -144,7 +142,7 @@ def compact(
     files = catalog.files(table_id)
     plan = plan_compaction(files, options)
     report = CompactReport(files.table.full_name, skipped=plan.skipped, dry_run=dry_run)
-    job = _Job(catalog, table_id, runner, gate, options, on_progress or _quiet, retries, sleep)
+    job = _Job(catalog, table_id, runner, options, on_progress or _quiet, retries, sleep)
     for kind in (_Merges(job), _Rewrites(job), _Folds(job)):
         report = kind.preview(report, files, plan) if dry_run else kind.run(report)
     seconds = time.monotonic() - started
@@ -162,7 +160,6 @@ class _Job:
     catalog: Catalog
     table_id: int
     runner: Runner
-    gate: CommitGate
     options: CompactOptions
     on_progress: Callable[[Progress], None]
     retries: Retries
@@ -246,8 +243,8 @@ class _Kind(ABC, Generic[U]):
     def _commit(self, files: TableFiles, done: Sequence[tuple[U, Compacted]]) -> int:
         change = Commit(self.operations(files, done), base=files.snapshot_id)
         try:
-            with self.job.gate.turn(lambda: None):
-                return self.job.catalog.commit(change).snapshot_id
+            writer = f"compaction of {files.table.full_name}"
+            return self.job.catalog.commit(change, writer).snapshot_id
         except SwanLakeError as error:
             if not error.in_doubt:
                 for unit, result in done:

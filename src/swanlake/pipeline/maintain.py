@@ -31,7 +31,6 @@ from swanlake.errors import (
     SwanLakeError,
 )
 from swanlake.lake.expiry import ExpireReport, check_rule
-from swanlake.lake.gate import CommitGate
 from swanlake.lake.gc import Garbage
 from swanlake.lake.history import MaintenanceEntry, Outcome
 from swanlake.lake.lake import Catalog, Lake
@@ -129,14 +128,12 @@ class Maintenance:
         self,
         lake: Lake,
         runner: Runner,
-        gate: CommitGate,
         settings: MaintenanceSettings,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.settings = settings
         self._lake = lake
         self._runner = runner
-        self._gate = gate
         self._clock = clock
         self._claims = lake.claims()
         self._server = f"{socket.gethostname()}:{os.getpid()}"
@@ -232,8 +229,7 @@ class Maintenance:
         if dry_run:
             return work(dry_run=True)
         with self._turn(opened, caller) as turn, self._recorded(turn, Job.EXPIRE) as run:
-            with self._gate.turn(caller.check):
-                report = work(dry_run=False)
+            report = work(dry_run=False)
             run.ended(_expired(report), idle=not report.snapshots)
             return report
 
@@ -297,9 +293,7 @@ class Maintenance:
                     continue  # dropped meanwhile
 
     def _preview(self, catalog: Catalog, table: TableSurvey) -> TableReport:
-        report = compact(
-            catalog, table.id, self._runner, self._gate, self.settings.options, dry_run=True
-        )
+        report = compact(catalog, table.id, self._runner, self.settings.options, dry_run=True)
         return TableReport(catalog.name, table.id, table.schema, table.name, report)
 
     def _guarded_compact(self, turn: _Turn, catalog: Catalog, preview: TableReport) -> TableReport:
@@ -324,7 +318,6 @@ class Maintenance:
                 catalog,
                 table.id,
                 self._runner,
-                self._gate,
                 self.settings.options,
                 on_progress=between_steps,
             )

@@ -25,7 +25,6 @@ from swanlake.errors import (
 )
 from swanlake.lake import datafile
 from swanlake.lake.commit import Committed
-from swanlake.lake.gate import CommitGate
 from swanlake.lake.lake import Catalog, Lake
 from swanlake.lake.layout import DataFile, Table
 from swanlake.lake.operations import Commit, Insert
@@ -118,13 +117,11 @@ class Flusher:
         lake: Lake,
         runner: FlushRunner,
         dead_letters: DeadLetters,
-        gate: CommitGate,
         lender: Lender | None = None,
     ) -> None:
         self._lake = lake
         self._runner = runner
         self._dead_letters = dead_letters
-        self._gate = gate
         self._lender = lender
 
     def flush(self, table: QueueTable, segments: Sequence[SegmentFile]) -> FlushReport:
@@ -255,8 +252,7 @@ class Flusher:
             notes=tuple(notes),
         )
         try:
-            with self._gate.turn(lambda: None):
-                done = catalog.commit(change)
+            done = catalog.commit(change, f"flush of {layout.full_name}")
         except SwanLakeError as error:
             if not error.in_doubt:
                 made.remove()

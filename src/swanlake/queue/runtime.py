@@ -28,7 +28,6 @@ from swanlake.errors import (
     StartupError,
     SwanLakeError,
 )
-from swanlake.lake.gate import CommitGate
 from swanlake.lake.ids import uuid7
 from swanlake.lake.lake import Lake
 from swanlake.pipeline.loans import Lender
@@ -83,7 +82,6 @@ class DucklingQueue:
         self,
         settings: QueueSettings,
         lake: Lake,
-        gate: CommitGate,
         runner: FlushRunner,
         clock: Callable[[], float] = time.time,
         lender: Lender | None = None,
@@ -102,7 +100,7 @@ class DucklingQueue:
         self._store = Store(settings.root, self._ownership.directory)
         self.targets = Targets(lake)
         self._dead_letters = DeadLetters(settings.dead_letters)
-        self._flusher = Flusher(lake, runner, self._dead_letters, gate, lender)
+        self._flusher = Flusher(lake, runner, self._dead_letters, lender)
         self._producers = Producers(self._taken_by)
         self._adoption = Adoption(self._ownership, self._store, self._dead_letters, self._on_sealed)
         self._coordinator = Coordinator(settings.limits)

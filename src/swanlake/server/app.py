@@ -20,7 +20,6 @@ from swanlake._version import __version__
 from swanlake.config import Settings
 from swanlake.engine.host import EngineHost, open_host
 from swanlake.errors import AddressInUse, ConfigError, QueryCancelled, StartupError
-from swanlake.lake.gate import CommitGate
 from swanlake.lake.lake import DEFAULT_CATALOG, Lake
 from swanlake.pipeline.maintain import Maintenance, MaintenanceSettings
 from swanlake.pipeline.runners import open_lender, open_runner
@@ -59,7 +58,6 @@ class Server:
         self._settings = settings
         scheme = "grpc+tls" if tls else "grpc"
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
-        gate = CommitGate(settings.commit_lock_timeout_seconds)
         lender = open_lender(settings)
         with ExitStack() as undo:
             self._lake = Lake.from_settings(settings)
@@ -71,19 +69,17 @@ class Server:
             self._queue = DucklingQueue(
                 QueueSettings.from_settings(settings),
                 self._lake,
-                gate,
                 self._runner,
                 lender=lender,
             )
             undo.callback(self._queue.stop, _CLOSE_SECONDS)
-            self._maintenance = Maintenance(self._lake, self._runner, gate, upkeep)
+            self._maintenance = Maintenance(self._lake, self._runner, upkeep)
             self._scheduler = Scheduler(self._maintenance, settings.maintenance_interval_seconds)
             self.registry = SessionRegistry(
                 settings,
                 SessionServices(
                     host=self._host,
                     lake=self._lake,
-                    gate=gate,
                     queue=self._queue,
                     maintenance=self._maintenance,
                     result_buffer_bytes=settings.result_buffer_bytes,

@@ -9,6 +9,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -36,10 +37,9 @@ from swanlake.server.sql_info import SQL_INFO, sql_info
 from swanlake.server.wire_errors import raise_on_wire
 from swanlake.server.xdbc import XDBC_TYPE_INFO, xdbc_type_info
 from swanlake.sessions import binding
-from swanlake.sessions.execution import Outcome
 from swanlake.sessions.prepared import EMPTY_SCHEMA
 from swanlake.sessions.registry import SessionRegistry
-from swanlake.sessions.results import ResultStream
+from swanlake.sessions.results import Outcome, ResultStream
 from swanlake.sessions.runs import Run
 from swanlake.sessions.session import Session
 
@@ -386,6 +386,8 @@ class SwanLakeService(flight.FlightServerBase):
             },
             "statements_running": len(self._registry.watchdog.running()),
             "results_waiting": self._registry.results_waiting,
+            "lake_writes": self._registry.lake_writes,
+            "writers": [asdict(gate) for gate in self._registry.writers],
         }
         return json.dumps(status).encode()
 

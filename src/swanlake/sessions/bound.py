@@ -13,8 +13,8 @@ import pyarrow as pa
 from swanlake.errors import CommitConflict
 from swanlake.sessions import binding
 from swanlake.sessions.direct import BOUND
-from swanlake.sessions.execution import Execution, Outcome
-from swanlake.sessions.results import ResultStream
+from swanlake.sessions.execution import Execution
+from swanlake.sessions.results import Outcome, ResultStream
 from swanlake.sessions.runs import Run
 from swanlake.sql.statement import Statement
 
@@ -35,7 +35,10 @@ class BoundRuns:
                     affected = on.run_all(run, on.parse(sql)).affected or 0
                 return affected
             statements = [on.parse(sql)[0] for sql in texts]
-            with on.atomic(run, statements):
+            if on.makes_nothing(statements[0]):
+                del statements[0]
+            is_one = not any(statement.may_write for statement in statements[:-1])
+            with nullcontext() if is_one else on.atomic(run, statements):
                 for statement in statements:
                     affected = on.run_one(run, statement).affected or 0
         return affected
@@ -97,7 +100,8 @@ class BoundRuns:
         """All rows of the last statement in one transaction, or at once into the queue."""
         on = self._on
         if not on.queue.is_insert(statements[-1].text):
-            with on.atomic(run, statements):
+            is_one = len(statements) == 1 and not row_by_row
+            with nullcontext() if is_one else on.atomic(run, statements):
                 yield
             return
         if not row_by_row:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import duckdb
 import pyarrow as pa
+from duckdb import StatementType
 
-from swanlake.engine.errors import ENGINE_ERRORS, translate
+from swanlake.engine.errors import ENGINE_ERRORS, lost_to_others, translate
 from swanlake.engine.host import EngineHost, Lease
 from swanlake.errors import (
     InvalidRequest,
@@ -21,25 +23,34 @@ from swanlake.errors import (
     SessionLost,
     SwanLakeError,
 )
-from swanlake.lake.gate import CommitGate
+from swanlake.lake.commit import Retries
 from swanlake.lake.lake import Lake
+from swanlake.lake.location import LakeLocation
 from swanlake.pipeline.maintain import Maintenance
 from swanlake.queue.runtime import DucklingQueue
 from swanlake.queue.targets import Target
 from swanlake.sessions.catalogs import LakeCatalogs
 from swanlake.sessions.describe import describe
 from swanlake.sessions.direct import BOUND
+from swanlake.sessions.lake_writes import LakeWrite, LakeWrites, Workplace, WriteCounts
 from swanlake.sessions.prepared import PreparedStatement
 from swanlake.sessions.procedure import Procedure, Scope
 from swanlake.sessions.procedures import find_procedure
-from swanlake.sessions.queueing import SessionQueue, Shadow, pragma_as_call
+from swanlake.sessions.queueing import SessionQueue, pragma_as_call
 from swanlake.sessions.recent import Recent
-from swanlake.sessions.results import ResultStream
+from swanlake.sessions.results import Outcome, ResultStream
 from swanlake.sessions.runs import Run
+from swanlake.sessions.shadows import Name, Shadow
 from swanlake.sessions.transaction import TransactionState
+from swanlake.sql.insert import insert_head
+from swanlake.sql.quoting import identifier
 from swanlake.sql.statement import Kind, Statement, parse
 
 T = TypeVar("T")
+
+#: How often a statement of its own is tried again that lost to a commit of another program.
+_REPEATS = 5
+_AFTER_OTHERS = Retries()
 
 #: What may go wrong in a statement: the engine, or the decision to stop it.
 STATEMENT_ERRORS: tuple[type[Exception], ...] = (*ENGINE_ERRORS, SwanLakeError)
@@ -51,19 +62,11 @@ class SessionServices:
 
     host: EngineHost
     lake: Lake
-    gate: CommitGate
     queue: DucklingQueue
     maintenance: Maintenance
     result_buffer_bytes: int
     spill_directory: Path
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a statement gave: a stream of rows, a number of affected rows, both, or neither."""
-
-    stream: ResultStream | None = None
-    affected: int | None = None
+    writes: WriteCounts = field(default_factory=WriteCounts)
 
 
 class Execution:
@@ -88,6 +91,7 @@ class Execution:
             self._expose,
             lambda name: self.catalogs.attach_named({name}),
         )
+        self._writes = LakeWrites(services.lake, services.queue.targets, services.writes)
         #: Rows of a client that the running statement can read, and rows to be queued as one.
         self.bound: Any = None
         self._exposed = False
@@ -154,20 +158,37 @@ class Execution:
         shadow = self.queue.shadow_of(statement)
         if shadow is not None:
             return self._run_enqueue(run, statement, parameters, shadow)
-        with self._commit_turn(run, statement):
-            try:
-                # One engagement to the end: a statement that was done must not be reported stopped.
-                with run.engaged(self.connection), self._queued_rows(run, statement):
-                    self._expose()
-                    self._with_catalogs(
-                        statement,
-                        lambda: self.connection.execute(statement.parsed, parameters),
-                    )
-                    outcome = self._collect(run, statement, keep_rows)
-            except STATEMENT_ERRORS as error:
-                self._fail(error, statement)
+        write = self._lake_write(statement)
+        outcome = None if write is None else self._run_write(run, write, parameters, keep_rows)
+        if outcome is None:
+            outcome = self._run_on_engine(run, statement, parameters, keep_rows)
         self._remember(statement)
         return outcome
+
+    def _run_on_engine(
+        self, run: Run, statement: Statement, parameters: Any, keep_rows: bool
+    ) -> Outcome:
+        repeats = _REPEATS
+        while True:
+            with self._commit_turn(run, statement):
+                try:
+                    # To the end: a statement that was done must not be reported stopped.
+                    with run.engaged(self.connection), self._queued_rows(run, statement):
+                        self._expose()
+                        self.connection.execute(statement.parsed, parameters)
+                        return self._collect(run, statement, keep_rows)
+                except (duckdb.CatalogException, duckdb.BinderException) as error:
+                    if not self._attach_named_in(statement):
+                        self._fail(error, statement)
+                    continue  # with the turns of what was attached
+                except STATEMENT_ERRORS as error:
+                    # Another program's commit came first, and nothing of this one was kept.
+                    if not repeats or self.transaction.open or not lost_to_others(error):
+                        self._fail(error, statement)
+                    repeats -= 1
+                    self._services.writes.count("repeated")
+            time.sleep(_AFTER_OTHERS.wait_before(_REPEATS - repeats))
+            run.check()
 
     def _with_catalogs(self, statement: Statement, attempt: Callable[[], T]) -> T:
         """Attaches what a statement names and the engine does not know, and lets it try again.
@@ -177,11 +198,14 @@ class Execution:
         try:
             return attempt()
         except (duckdb.CatalogException, duckdb.BinderException):
-            # Statements need not name the catalog of USE; it may have gone and come back.
-            names = statement.names | self._names_in_use()
-            if not self.catalogs.attach_named(names):
+            if not self._attach_named_in(statement):
                 raise
             return attempt()
+
+    def _attach_named_in(self, statement: Statement) -> bool:
+        """Attaches what a statement names; True if the engine then knows more than before."""
+        # Statements need not name the catalog of USE; it may have gone and come back.
+        return self.catalogs.attach_named(statement.names | self._names_in_use())
 
     def _names_in_use(self) -> set[str]:
         sql = self._settings.get("use")
@@ -206,8 +230,7 @@ class Execution:
             lambda: self.look(run, lambda connection: self._where()),
             run.check,
         )
-        with self._lake_turn(run, procedure.changes and not procedure.takes_turns):
-            rows = procedure.run(scope, arguments)
+        rows = procedure.run(scope, arguments)
         services.queue.targets.forget()
         with self.registered(pa.Table.from_pylist(rows, schema=procedure.schema)):
             return self.look(run, self._all_rows, run)
@@ -270,6 +293,64 @@ class Execution:
             target = shadow.schema if shadow else None
             self._with_catalogs(last, lambda: describe(connection, prepared, last, target))
 
+    # ---- the lake ------------------------------------------------------------------------------
+
+    def makes_nothing(self, statement: Statement) -> bool:
+        """True for a CREATE TABLE IF NOT EXISTS of one that exists in the lake."""
+        write = self._lake_write(statement)
+        return write is not None and self._writes.is_done(write)
+
+    def _lake_write(self, statement: Statement) -> LakeWrite | None:
+        """The statement as a write that needs no extension, if it is one."""
+        if self.transaction.open or self.queue.reads(statement):
+            return None
+        return self._writes.find(statement, self._lake_table)
+
+    def _run_write(
+        self, run: Run, write: LakeWrite, parameters: Any, keep_rows: bool
+    ) -> Outcome | None:
+        place = Workplace(
+            run,
+            self.connection,
+            parameters,
+            self.bound is not None,
+            self._expose,
+            lambda: self._collect(run, write.statement, keep_rows),
+            self._lease.engine.beside,
+        )
+        try:
+            return self._writes.run(write, place)
+        except STATEMENT_ERRORS as error:
+            self._fail(error, write.statement)
+
+    def _lake_table(self, parts: tuple[str, ...]) -> Name | None:
+        """Catalog, schema and table that a name means, if it can mean nothing but the lake's."""
+        where = self._where_now()
+        if len(parts) == 3:
+            return parts[0].lower(), parts[1], parts[2]
+        if len(parts) == 2:
+            if self._lease.engine.attached(parts[0]) is not None:
+                return parts[0].lower(), "main", parts[1]
+            return None if where is None else (where[0], parts[0], parts[1])
+        if (
+            where is None
+            or "search_path" in self._settings
+            or self._is_temporary(identifier(parts[0]))
+        ):
+            return None
+        return where[0], where[1], parts[0]
+
+    def _is_temporary(self, target: str) -> bool:
+        """True if a name, as it is written, is that of a table of this session alone."""
+        if not self._has_temporary_state:
+            return False
+        table = target if target.lower().startswith("temp.") else f"temp.main.{target}"
+        try:
+            self.connection.execute(f"SELECT 1 FROM {table} LIMIT 0")
+        except duckdb.Error:
+            return False
+        return True
+
     # ---- the queue -----------------------------------------------------------------------------
 
     def _run_enqueue(
@@ -323,6 +404,13 @@ class Execution:
         catalog = self._lease.engine.attached(self._location[0])
         return None if catalog is None else (catalog.catalog, self._location[1])
 
+    def _where_now(self) -> tuple[str, str] | None:
+        """The same, but for a catalog that is gone: the statement itself will say so."""
+        try:
+            return self._where()
+        except duckdb.Error:
+            return None
+
     # ---- rows of clients -----------------------------------------------------------------------
 
     @contextmanager
@@ -361,7 +449,7 @@ class Execution:
             yield
             return
         # The turn begins before the transaction: what others commit in between would break it.
-        with self._lake_turn(run, any(map(self._writes_the_lake, statements))):
+        with self._lake_turn(run, set().union(*map(self._written_catalogs, statements))):
             self.run_one(run, self.parse("BEGIN TRANSACTION")[0])
             try:
                 yield
@@ -375,41 +463,46 @@ class Execution:
     @contextmanager
     def _commit_turn(self, run: Run, statement: Statement) -> Iterator[None]:
         """The lake's writers go one at a time: around a write, or around the COMMIT of several."""
-        if self.transaction.open:
-            commits = statement.kind is Kind.COMMIT and self.transaction.wrote
-        else:
-            commits = self._writes_the_lake(statement)
-        with self._lake_turn(run, commits):
+        catalogs = set[LakeLocation]()
+        if not self.transaction.open:
+            catalogs = self._written_catalogs(statement)
+        elif statement.kind is Kind.COMMIT:
+            catalogs = self.transaction.wrote_to
+        with self._lake_turn(run, catalogs):
             yield
 
     @contextmanager
-    def _lake_turn(self, run: Run, wanted: bool) -> Iterator[None]:
-        if not wanted or self._has_lake_turn:
+    def _lake_turn(self, run: Run, catalogs: set[LakeLocation]) -> Iterator[None]:
+        if not catalogs or self._has_lake_turn:
             yield
             return
-        with self._services.gate.turn(run.check):
+        with self._services.lake.turn(catalogs, run.session.id, run.check):
             self._has_lake_turn = True
             try:
                 yield
             finally:
                 self._has_lake_turn = False
 
-    def _writes_the_lake(self, statement: Statement) -> bool:
-        """True unless it only reads, or writes to a table of this session alone."""
-        target = statement.target
+    def _written_catalogs(self, statement: Statement) -> set[LakeLocation]:
+        """The catalogs to which a statement may write: those it names, and the one in use."""
         if not statement.may_write:
-            return False
-        if target is None or not self._has_temporary_state:
-            return True
-        table = target if target.lower().startswith("temp.") else f"temp.main.{target}"
-        try:
-            self.connection.execute(f"SELECT 1 FROM {table} LIMIT 0")
-        except duckdb.Error:
-            return True
-        return False
+            return set()
+        target = statement.target
+        if target is not None and self._is_temporary(target):
+            return set()
+        # Of an INSERT of megabytes only the head is looked at.
+        head = insert_head(statement.text) if statement.type == StatementType.INSERT else None
+        names = statement.names if head is None else {part.lower() for part in head.target}
+        where = self._where_now()
+        if where is not None:
+            names.add(where[0])
+        found = map(self._lease.engine.attached, names)
+        return {location for location in found if location is not None}
 
     def _remember(self, statement: Statement) -> None:
         self.transaction.succeeded(statement)
+        if self.transaction.open:
+            self.transaction.wrote_to |= self._written_catalogs(statement)
         if statement.kind is Kind.BEGIN:
             self.queue.begin()
         elif statement.kind in (Kind.COMMIT, Kind.ROLLBACK):
@@ -429,6 +522,7 @@ class Execution:
     def _fail(self, error: Exception, statement: Statement | None = None) -> NoReturn:
         """Raises what an error means, once it is known what it did to transaction and engine."""
         lost_engine = self._report(error)
+        translated = translate(error, partial(self._table_name, self.transaction.wrote_to))
         if statement is not None and self._was_to_end_outside(statement):
             # Stopped before DuckDB did it, or just after: either way no transaction may be left.
             self._forget_transaction()
@@ -436,10 +530,16 @@ class Execution:
                 self.connection.execute("ROLLBACK")
         elif self.transaction.open and not lost_engine:
             self.transaction.aborted = self._transaction_is_aborted()
-        translated = translate(error)
         if translated is error:
             raise translated
         raise translated from error
+
+    def _table_name(self, catalogs: set[LakeLocation], id: int) -> str:
+        """What the table with that id is called, in the one of the catalogs that has it."""
+        for location in catalogs:
+            with suppress(SwanLakeError):
+                return self._services.lake.catalog(location.catalog).table_by_id(id).full_name
+        return f"with the id {id}"
 
     def _was_to_end_outside(self, statement: Statement) -> bool:
         """True for COMMIT and ROLLBACK, and for a BEGIN that was not inside a transaction."""
@@ -492,6 +592,7 @@ class Execution:
         old, self._lease = self._lease, self._services.host.lease()
         self._services.host.release(old)
         self._forget_transaction()
+        self._writes.forget()
         self._has_temporary_state = False
         self._location = None
         for name, sql in list(self._settings.items()):

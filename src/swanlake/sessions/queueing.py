@@ -1,8 +1,7 @@
 """How a session writes to the Duckling Queue and reads from it.
 
-An INSERT into the queue is run against a *shadow*: an empty temporary table with the columns,
-defaults and constraints of the target. DuckDB so does with every value what it would do in the
-table itself, and RETURNING gives the rows as they are to be kept.
+An INSERT into the queue is run against the shadow of its table, and RETURNING gives the rows as
+they are to be kept.
 """
 
 from __future__ import annotations
@@ -10,17 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import duckdb
 from duckdb import StatementType
 
-from swanlake.errors import Code, InvalidRequest, NotFound, QueryError, Unsupported
+from swanlake.errors import Code, InvalidRequest, NotFound, QueryError
 from swanlake.lake.lake import Lake
-from swanlake.lake.layout import Column, DefaultKind
-from swanlake.lake.types import ColumnSpec, duckdb_type
+from swanlake.lake.types import ColumnSpec
 from swanlake.queue.flush import ledger_entry
 from swanlake.queue.holdings import Reader
 from swanlake.queue.names import QUEUE, Ingest
@@ -29,9 +25,10 @@ from swanlake.queue.targets import Target
 from swanlake.queue.work import segments_as_query
 from swanlake.sessions.direct import BOUND, DirectRows
 from swanlake.sessions.recent import Recent
+from swanlake.sessions.shadows import Name, Shadow, Shadows
 from swanlake.sql.builtins import with_builtins
 from swanlake.sql.insert import InsertHead, insert_head, unquoted
-from swanlake.sql.quoting import identifier, literal, qualified
+from swanlake.sql.quoting import qualified
 from swanlake.sql.references import Reference, Replacement, references, replaced
 from swanlake.sql.statement import Kind, Statement, parse
 from swanlake.sql.tokens import Token
@@ -44,8 +41,6 @@ _SHADOW = "__duckling_queue_shadow_"
 _ROWS = "__duckling_queue_rows_"
 _ROWS_NAME = re.compile(rf"{_ROWS}\d+")
 _BATCH_ROWS = 100_000
-#: A shadow that has seen so much is emptied.
-_SHADOW_BYTES = 8 * 1024 * 1024
 #: The words before the name of what a statement changes.
 _BEFORE_TARGET = (
     "update into table truncate analyze vacuum exists view schema use on only copy".split()
@@ -63,35 +58,8 @@ _CHANGES = (
     StatementType.VACUUM,
 )
 
-#: What Parquet can hold of a type; a row with anything else could never be flushed.
-_STORABLE = {"interval": "NOT contains({}::VARCHAR, '-')", "timestamp_s": "isfinite({})"}
-
-Name = tuple[str, str, str]
 #: The catalog of the lake and the schema in which the session is; None if it is elsewhere.
 Where = Callable[[], tuple[str, str] | None]
-
-
-@dataclass
-class Shadow:
-    """The stand-in of one table for INSERTs."""
-
-    name: str
-    table: Name
-    target: Target
-    #: How DuckDB gives its rows to Arrow.
-    schema: Any
-    bytes_seen: int = 0
-    #: False when the connection does not have it any more.
-    exists: bool = True
-
-    @property
-    def shown_name(self) -> str:
-        return f"{QUEUE}.{self.table[1]}.{self.table[2]}"
-
-    def hidden(self, message: str) -> str:
-        """A message of DuckDB's with the name that the client used."""
-        message = message.replace(f"temp.main.{self.name}", self.shown_name)
-        return message.replace(self.name, self.shown_name)
 
 
 def pragma_as_call(sql: str) -> str:
@@ -116,18 +84,10 @@ class SessionQueue:
         self._expose = expose
         #: Makes a catalog of the lake known to DuckDB.
         self._attach = attach
-        self._shadows: dict[str, Shadow] = {}
+        self._shadows = Shadows(_SHADOW, lambda table: f"{QUEUE}.{table[1]}.{table[2]}")
         self._views: dict[str, Name] = {}
         self._reader: Reader | None = None
         self._translated: Recent[Statement] = Recent()
-
-    def forget_shadows(self) -> None:
-        """The connection may not have them any more: each is made again when it is next used.
-
-        They keep their names, because prepared statements call them so.
-        """
-        for shadow in self._shadows.values():
-            shadow.exists = False
 
     def begin(self) -> None:
         """A transaction begins: what it sees of the lake may soon be old."""
@@ -139,7 +99,7 @@ class SessionQueue:
             self._queue.leave(self._reader)
             self._reader = None
         if undone:
-            self.forget_shadows()
+            self._shadows.forget()
 
     # ---- names ---------------------------------------------------------------------------------
 
@@ -188,7 +148,7 @@ class SessionQueue:
             source = _INTO.sub("", start) + text[head.body :].decode()
             self._create(connection, name, head, self._replace_reads(connection, source, where))
             target = self._queue.targets.find(*name)
-        shadow = self._shadow(connection, name, target)
+        shadow = self._shadows.of(connection, name, target)
         sql = f"{start}temp.main.{shadow.name}{end}"
         if _MENTIONED.search(start) or _MENTIONED.search(end):
             sql = self._replace_reads(connection, sql, where)
@@ -276,7 +236,7 @@ class SessionQueue:
         if statement.type != StatementType.INSERT or _SHADOW not in statement.text:
             return None
         head = insert_head(statement.text)
-        return self._shadows.get(head.target[-1]) if head is not None else None
+        return self._shadows.named(head.target[-1]) if head is not None else None
 
     def is_insert(self, text: str) -> bool:
         """True for an INSERT into the queue."""
@@ -316,7 +276,7 @@ class SessionQueue:
     ) -> tuple[Target, Iterator[Any]]:
         """The table of an INSERT as it is now, and the rows that it would put there."""
         target = self._queue.targets.find(*shadow.table)
-        shadow = self._shadow(connection, shadow.table, target)
+        shadow = self._shadows.of(connection, shadow.table, target)
         direct = DirectRows.of(statement.text, bound, shadow.schema, target.layout)
         if direct is not None:
             return target, iter(direct)
@@ -332,7 +292,7 @@ class SessionQueue:
         for batch in self._run_on_shadow(connection, statement, parameters, shadow):
             shadow.bytes_seen += batch.nbytes
             yield batch
-        if shadow.bytes_seen > _SHADOW_BYTES:
+        if shadow.is_full:
             connection.execute(f"TRUNCATE temp.main.{shadow.name}")
             shadow.bytes_seen = 0
 
@@ -350,46 +310,15 @@ class SessionQueue:
             connection.execute(_returning(connection, statement), parameters)
             return connection.to_arrow_reader(_BATCH_ROWS)
         except duckdb.Error as error:
-            if isinstance(error, duckdb.BinderException) and _has_conflict_clause(statement):
+            if isinstance(error, duckdb.BinderException) and statement.has_conflict_clause:
                 raise _refused("ON CONFLICT cannot go through the queue") from None
-            if isinstance(error, duckdb.ConstraintException) and "CHECK" in str(error):
-                raise QueryError(
-                    f"A value does not fit into {shadow.shown_name}: its files can hold no "
-                    "negative INTERVAL and no infinite TIMESTAMP_S.",
-                    identifier="CONSTRAINT_ERROR",
-                    code=Code.INVALID_ARGUMENT,
-                ) from None
-            raise type(error)(shadow.hidden(str(error))) from None
+            raise shadow.explained(error) from None
 
     def keep(
         self, target: Target, rows: Iterator[Any], ingest: Ingest | None, check: Callable[[], None]
     ) -> int:
         """Puts rows into the queue; their number, once they are on disk."""
         return self._queue.enqueue(target, rows, ingest, check)
-
-    def _shadow(self, connection: duckdb.DuckDBPyConnection, table: Name, target: Target) -> Shadow:
-        known = next((one for one in self._shadows.values() if one.table == table), None)
-        if (
-            known is not None
-            and known.exists
-            and known.target.layout.columns == target.layout.columns
-        ):
-            known.target = target  # another table may have its name and its columns by now
-            return known
-        if any(_has_geometry(column) for column in target.layout.columns):
-            raise _unkeepable(table)
-        name = known.name if known else f"{_SHADOW}{len(self._shadows)}"
-        columns = ", ".join(_definition(column) for column in target.layout.columns)
-        connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} ({columns})")
-        connection.execute(f"SELECT * FROM temp.main.{name} LIMIT 0")
-        try:
-            schema = connection.to_arrow_reader(1).schema
-        except OSError:  # DuckDB has no Arrow type for one of them
-            raise _unkeepable(table) from None
-        if known is None:
-            known = self._shadows[name] = Shadow(name, table, target, schema)
-        known.target, known.schema, known.exists = target, schema, True
-        return known
 
     def _create(
         self,
@@ -499,32 +428,6 @@ def _is_queue(name: tuple[str, ...]) -> bool:
     return len(name) > 1 and name[0].lower() == QUEUE
 
 
-def _definition(column: Column) -> str:
-    parts = [identifier(column.name), duckdb_type(column)]
-    if column.default is not None:
-        if column.default.kind is DefaultKind.EXPRESSION:
-            parts.append(f"DEFAULT ({with_builtins(column.default.text)})")
-        else:
-            value = literal(column.default.text)
-            parts.append(f"DEFAULT (CAST({value} AS {duckdb_type(column)}))")
-    if not column.nullable:
-        parts.append("NOT NULL")
-    if column.type in _STORABLE:
-        parts.append(f"CHECK ({_STORABLE[column.type].format(identifier(column.name))})")
-    return " ".join(parts)
-
-
-def _has_geometry(column: Column) -> bool:
-    return column.type == "geometry" or any(map(_has_geometry, column.children))
-
-
-def _unkeepable(table: Name) -> Unsupported:
-    return Unsupported(
-        f"The table {'.'.join(table)} has a column that the queue cannot keep, such as a VARIANT "
-        "or a GEOMETRY; insert into the table itself."
-    )
-
-
 def _parsed(connection: duckdb.DuckDBPyConnection, sql: str) -> Statement:
     [statement] = parse(connection, sql)
     return statement
@@ -540,13 +443,6 @@ def _returning(connection: duckdb.DuckDBPyConnection, statement: Statement) -> d
         text = statement.text.encode()[:end].decode()
         [returning] = connection.extract_statements(f"{text}\nRETURNING *")
     return returning
-
-
-def _has_conflict_clause(statement: Statement) -> bool:
-    return any(
-        one.depth == 0 and one.is_kw("on") and other.is_word("conflict")
-        for one, other in pairwise(statement.tokens)
-    )
 
 
 def _is_sql(connection: duckdb.DuckDBPyConnection, sql: str) -> bool:

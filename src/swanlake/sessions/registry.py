@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from swanlake.config import Settings
 from swanlake.errors import NotFound, QueryCancelled, SessionLimitReached, SessionLost
+from swanlake.lake.gate import GateStatus
 from swanlake.sessions.execution import SessionServices
 from swanlake.sessions.ids import SessionKey
 from swanlake.sessions.results import ResultStream
@@ -198,6 +199,16 @@ class SessionRegistry:
     def results_waiting(self) -> int:
         """How many results nobody has fetched yet."""
         return len(self._results)
+
+    @property
+    def lake_writes(self) -> dict[str, int]:
+        """How often sessions wrote to the lake in which way."""
+        return self._services.writes.as_dict()
+
+    @property
+    def writers(self) -> list[GateStatus]:
+        """Who writes to which catalog now, or waits to."""
+        return self._services.lake.writers()
 
     def runs(self, identity: str) -> list[Run]:
         """The caller's statements that run, or whose result was not read to its end yet."""

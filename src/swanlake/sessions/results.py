@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,14 @@ def rows_per_batch(columns: int) -> int:
     """Rows for batches of a few megabytes: large enough to stream fast, small enough to hold."""
     vectors = _CELLS_PER_BATCH // max(columns, 1) // _VECTOR
     return min(max(vectors, 1) * _VECTOR, _MAX_ROWS_PER_BATCH)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a statement gave: a stream of rows, a number of affected rows, both, or neither."""
+
+    stream: ResultStream | None = None
+    affected: int | None = None
 
 
 class ResultStream:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from swanlake.errors import NotFound, TransactionAborted
+from swanlake.lake.location import LakeLocation
 from swanlake.sessions.ids import new_handle
 from swanlake.sql.statement import Kind, Statement
 
 
 @dataclass
 class TransactionState:
-    """What the session knows: is a transaction open, has it failed, did it write."""
+    """What the session knows: is a transaction open, has it failed, where did it write."""
 
     open: bool = False
     aborted: bool = False
-    wrote: bool = False
+    wrote_to: set[LakeLocation] = field(default_factory=set)
     #: Its name for Flight clients; a transaction begun by SQL has one too, which nobody is told.
     handle: bytes = b""
 
@@ -43,9 +44,8 @@ class TransactionState:
             self.open, self.handle = True, new_handle()
         elif statement.kind in (Kind.COMMIT, Kind.ROLLBACK):
             self.reset()
-        elif self.open and statement.may_write:
-            self.wrote = True
 
     def reset(self) -> None:
-        self.open = self.aborted = self.wrote = False
+        self.open = self.aborted = False
+        self.wrote_to = set()
         self.handle = b""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
-from itertools import takewhile
+from itertools import pairwise, takewhile
 
 import duckdb
 from duckdb import StatementType
@@ -232,6 +232,14 @@ class Statement:
             if token.depth == 0 and token.is_kw("returning"):
                 return position
         return None
+
+    @property
+    def has_conflict_clause(self) -> bool:
+        """True for an INSERT … ON CONFLICT."""
+        return any(
+            one.depth == 0 and one.is_kw("on") and other.is_word("conflict")
+            for one, other in pairwise(self.tokens)
+        )
 
     def probe(self) -> str | None:
         """A query with the same columns as this statement and no rows, or None if there is none."""

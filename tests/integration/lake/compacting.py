@@ -12,7 +12,6 @@ from typing import Any
 import duckdb
 
 from swanlake.lake.commit import Retries
-from swanlake.lake.gate import CommitGate
 from swanlake.lake.lake import Catalog
 from swanlake.lake.layout import Table
 from swanlake.lake.live_files import TableFiles
@@ -23,7 +22,6 @@ from tests.integration.lake.world import World, attach
 
 #: Everything that can be compacted is.
 EAGER = CompactOptions(deleted_ratio=0.0)
-GATE = CommitGate(30)
 
 
 class PlainRunner:
@@ -77,7 +75,7 @@ class Lab:
         self, options: CompactOptions = EAGER, runner: Runner | None = None, **more: Any
     ) -> CompactReport:
         more.setdefault("retries", Retries(attempts=1))
-        return compact(self.catalog, self.table.id, runner or self.runner, GATE, options, **more)
+        return compact(self.catalog, self.table.id, runner or self.runner, options, **more)
 
     @contextmanager
     def unchanged(self) -> Iterator[None]:

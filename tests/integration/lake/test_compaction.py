@@ -14,7 +14,7 @@ from swanlake.pipeline.compact import Progress, compact
 from swanlake.pipeline.compact_plan import Skipped
 from swanlake.pipeline.compact_units import FoldUnit, MergeUnit, RewriteUnit
 from swanlake.pipeline.runner import R, Unit
-from tests.integration.lake.compacting import GATE, Lab, PlainRunner, new_lab
+from tests.integration.lake.compacting import Lab, PlainRunner, new_lab
 from tests.integration.lake.world import SOON, World
 
 TABLE = "CREATE TABLE {t} (i INTEGER, s VARCHAR)"
@@ -458,7 +458,7 @@ def test_a_catalog_that_is_dropped_meanwhile_is_what_is_told(world: World, inlin
     lab.runner = Dropping(world)
     table_id = lab.table.id
     with pytest.raises(CatalogUnreachable, match="metadata of the catalog c cannot be reached"):
-        compact(lab.catalog, table_id, lab.runner, GATE)
+        compact(lab.catalog, table_id, lab.runner)
     assert world.parquet() == set()
 
 

@@ -24,7 +24,6 @@ from swanlake.errors import (
     QueryCancelled,
 )
 from swanlake.lake import datafile
-from swanlake.lake.gate import CommitGate
 from swanlake.lake.history import MaintenanceEntry, Outcome
 from swanlake.lake.lake import Catalog, Lake
 from swanlake.lake.types import ColumnSpec
@@ -72,9 +71,8 @@ class FailingRunner(PlainRunner):
 @contextmanager
 def opened(lake: Lake, runner: PlainRunner | None = None) -> Iterator[Maintenance]:
     """A server's maintenance: with claims of its own."""
-    gate = CommitGate(WAIT_SECONDS)
     settings = MaintenanceSettings(patience=WAIT_SECONDS)
-    maintenance = Maintenance(lake, runner or PlainRunner(), gate, settings)
+    maintenance = Maintenance(lake, runner or PlainRunner(), settings)
     try:
         yield maintenance
     finally:

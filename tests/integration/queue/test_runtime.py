@@ -14,7 +14,6 @@ import pytest
 from swanlake.engine.host import SharedHost
 from swanlake.engine.instance import EngineSpec
 from swanlake.errors import QueueUnavailable
-from swanlake.lake.gate import CommitGate
 from swanlake.lake.lake import Lake
 from swanlake.lake.types import ColumnSpec
 from swanlake.pipeline.inline import InlineRunner
@@ -60,7 +59,7 @@ def queue(sales: Lake, tmp_path: Path) -> Iterator[DucklingQueue]:
     location = sales.location(sales.catalog("swanlake").info)
     host = SharedHost(EngineSpec(lake=location, temp_directory=tmp_path / "tmp"))
     settings = QueueSettings(tmp_path / "queue", dead_letters=str(tmp_path / "letters"))
-    queue = DucklingQueue(settings, sales, CommitGate(5), InlineRunner(host))
+    queue = DucklingQueue(settings, sales, InlineRunner(host))
     yield queue
     queue.stop(PATIENCE)
     host.close()

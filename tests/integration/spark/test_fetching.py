@@ -16,7 +16,6 @@ import pytest
 
 from swanlake.config import Settings
 from swanlake.errors import PipelineFailed, QueueUnavailable
-from swanlake.lake.gate import CommitGate
 from swanlake.lake.lake import Lake
 from swanlake.lake.layout import Column, Table
 from swanlake.lake.types import ColumnSpec
@@ -237,7 +236,6 @@ def test_files_that_the_server_does_not_see_are_not_committed(
         queue = DucklingQueue(
             QueueSettings(tmp_path / "queue"),
             lake,
-            CommitGate(30),
             Elsewhere(duck, elsewhere),
             lender=lender,
         )

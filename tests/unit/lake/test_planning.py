@@ -22,7 +22,7 @@ from swanlake.lake.intents import (
     touches,
 )
 from swanlake.lake.lake import new_table
-from swanlake.lake.layout import Column, ColumnStats, DataFile, DeleteFile, Table
+from swanlake.lake.layout import Column, ColumnStats, DataFile, DeleteFile, Table, directory_name
 from swanlake.lake.operations import (
     Commit,
     CreateSchema,
@@ -36,7 +36,6 @@ from swanlake.lake.operations import (
     Operation,
     SetProperty,
 )
-from swanlake.lake.plan_schemas import directory_name
 from swanlake.lake.planning import plan
 from swanlake.lake.state import Head, LiveTable
 from swanlake.lake.tables import tables_in

@@ -1,0 +1,439 @@
+"""Writes to the lake that need no extension: files first, outside of any lock, then one commit.
+
+An INSERT, a CREATE TABLE AS or a COPY FROM of its own, outside of a transaction, only adds rows.
+Whoever writes their files himself holds the catalog's lock for a millisecond, however many rows
+there are, and no writer of the lake can make him fail.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+from duckdb import StatementType
+
+from swanlake.errors import AlreadyExists, CommitConflict, NotFound, Unsupported
+from swanlake.lake import datafile
+from swanlake.lake.commit import NOTHING_WRITTEN
+from swanlake.lake.lake import Catalog, Lake, new_table
+from swanlake.lake.layout import DataFile, Table, folded
+from swanlake.lake.operations import Commit, DropTable, Insert, Operation
+from swanlake.lake.types import ColumnSpec, UnsupportedType
+from swanlake.queue.targets import Target, Targets
+from swanlake.sessions.direct import BOUND
+from swanlake.sessions.recent import Recent
+from swanlake.sessions.results import Outcome
+from swanlake.sessions.runs import Run
+from swanlake.sessions.shadows import Name, Shadow, Shadows, default_of
+from swanlake.sql.builtins import with_builtins
+from swanlake.sql.heads import CopyHead, CreateHead, copy_head, create_head
+from swanlake.sql.insert import InsertHead, insert_head, unquoted
+from swanlake.sql.quoting import identifier
+from swanlake.sql.statement import Kind, Statement, parse
+from swanlake.sql.tokens import tokenize
+
+#: How often a statement is begun anew because its table was changed meanwhile.
+_ATTEMPTS = 5
+_BATCH_ROWS = 100_000
+_NOT_NULL = "NOT NULL constraint failed: "
+_READS = re.compile(r"\b(select|from)\b", re.IGNORECASE)
+_FROM = re.compile(r"\bfrom\b", re.IGNORECASE)
+_FROM_BOUND = re.compile(rf"\bfrom\s+{BOUND}\s*;?\s*$", re.IGNORECASE)
+_GIVEN = re.compile(r"\s*(VALUES\b|DEFAULT\s+VALUES\b)", re.IGNORECASE)
+_ROWS = "__swanlake_inserted"
+
+
+class _LeftToTheExtension(Exception):
+    """Nothing was done: DuckLake's own code must do it, or say what is wrong with it."""
+
+
+@dataclass(frozen=True)
+class LakeWrite:
+    """A statement that adds rows to one table of the lake."""
+
+    statement: Statement
+    table: Name
+    head: InsertHead | CreateHead | CopyHead
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """What a session lends to a write: its connection, and what it knows of the statement."""
+
+    run: Run
+    connection: duckdb.DuckDBPyConnection
+    parameters: Any
+    #: Rows of a client can be read once only.
+    has_bound_rows: bool
+    #: Makes the rows that a client sent visible to DuckDB.
+    expose: Callable[[], None]
+    #: The rows that the last statement gave, all of them taken off the connection.
+    collect: Callable[[], Outcome]
+    #: A connection for rows in memory: on the session's own, every name is looked for in the lake.
+    beside: Callable[[], AbstractContextManager[duckdb.DuckDBPyConnection]]
+
+
+@dataclass(frozen=True)
+class _Made:
+    """Files that wait for their commit."""
+
+    catalog: Catalog
+    operations: tuple[Operation, ...]
+    base: int | None
+    table: Table
+    files: Sequence[DataFile]
+    outcome: Outcome
+
+    def remove(self) -> None:
+        datafile.remove_files(self.table, self.files)
+
+
+class WriteCounts:
+    """How often sessions wrote to the lake in which way."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: Counter[str] = Counter({"native": 0, "extension": 0, "repeated": 0})
+
+    def count(self, way: str) -> None:
+        """One more."""
+        with self._lock:
+            self._counts[way] += 1
+
+    def as_dict(self) -> dict[str, int]:
+        """All of them, for the status."""
+        with self._lock:
+            return dict(self._counts)
+
+
+class LakeWrites:
+    """One session's way into the lake without the extension."""
+
+    def __init__(self, lake: Lake, targets: Targets, counts: WriteCounts) -> None:
+        self._lake = lake
+        self._targets = targets
+        self._counts = counts
+        self._shadows = Shadows("__swanlake_shadow_", lambda table: table[2])
+        self._parsed: Recent[duckdb.Statement] = Recent()
+
+    def forget(self) -> None:
+        """The connection may have lost its temporary tables."""
+        self._shadows.forget()
+
+    def find(
+        self, statement: Statement, named: Callable[[tuple[str, ...]], Name | None]
+    ) -> LakeWrite | None:
+        """The write that a statement is; None for all others.
+
+        ``named`` says which table of the lake a name means, if it can mean no other.
+        """
+        head = _head(statement)
+        table = None if head is None else named(head.target)
+        return None if head is None or table is None else LakeWrite(statement, table, head)
+
+    def is_done(self, write: LakeWrite) -> bool:
+        """True if a table that it makes unless it exists does."""
+        head = write.head
+        if not (isinstance(head, CreateHead) and head.if_not_exists):
+            return False
+        return self._there(write.table) is not None
+
+    def run(self, write: LakeWrite, place: Workplace) -> Outcome | None:
+        """Does it; None if it is left to the extension, and nothing was done."""
+        attempt = 1
+        while True:
+            try:
+                with place.run.engaged(place.connection):
+                    made = self._make(write, place)
+            except _LeftToTheExtension:
+                self._counts.count("extension")
+                return None
+            try:
+                self._commit(made, write, place)
+            except (CommitConflict, AlreadyExists, NotFound) as conflict:
+                # Its table was altered, dropped or made; of what it is now, it knows nothing yet.
+                lost_race = isinstance(conflict, CommitConflict) or _may_repeat(write)
+                if not lost_race or place.has_bound_rows or attempt == _ATTEMPTS:
+                    raise
+                attempt += 1
+                self._counts.count("repeated")
+                self._targets.forget()
+                continue
+            self._counts.count("native")
+            return made.outcome
+
+    def _commit(self, made: _Made, write: LakeWrite, place: Workplace) -> None:
+        place.run.check()
+        if not made.operations:
+            return
+        change = Commit(made.operations, base=made.base)
+        try:
+            made.catalog.commit(change, f"{place.run.session.id}", place.run.check)
+        except NOTHING_WRITTEN:
+            made.remove()
+            raise
+        except BaseException as error:
+            if not getattr(error, "in_doubt", False):
+                made.remove()
+            raise
+        if isinstance(write.head, CreateHead):
+            self._targets.forget()
+
+    def _make(self, write: LakeWrite, place: Workplace) -> _Made:
+        try:
+            if isinstance(write.head, CreateHead):
+                return self._make_table(write, write.head, place)
+            target = self._targets.find(*write.table)
+            if isinstance(write.head, InsertHead) and _brings_query(write, write.head):
+                return self._insert_query(write, write.head, place, target)
+            return self._insert_by_shadow(write, write.head, place, target)
+        except (NotFound, Unsupported, UnsupportedType):
+            raise _LeftToTheExtension from None
+
+    # ---- INSERT of a query -----------------------------------------------------------------------
+
+    def _insert_query(
+        self, write: LakeWrite, head: InsertHead, place: Workplace, target: Target
+    ) -> _Made:
+        body = write.statement.text.encode()[head.body :].decode().rstrip().removesuffix(";")
+        place.expose()
+        described = place.connection.execute(f"DESCRIBE {body}", place.parameters).fetchall()
+        columns = [row[0] for row in described]
+        values = _placed(target.layout, head, columns)
+        if values is None:
+            raise _LeftToTheExtension
+        names = ", ".join(f"c{number}" for number in range(len(columns)))
+        query = f"SELECT {', '.join(values)} FROM ({body}\n) AS given({names})"
+        is_blind = len(_FROM.findall(body)) == 1 and _FROM_BOUND.search(body) is not None
+        files = self._write(place, query, target.layout, place.parameters or ())
+        return self._made(target, files, is_blind)
+
+    # ---- INSERT of values, RETURNING, COPY -------------------------------------------------------
+
+    def _insert_by_shadow(
+        self, write: LakeWrite, head: InsertHead | CopyHead, place: Workplace, target: Target
+    ) -> _Made:
+        connection, statement = place.connection, write.statement
+        shadow = self._shadows.of(connection, write.table, target)
+        keeps_rows = statement.kind is Kind.QUERY or isinstance(head, CopyHead)
+        place.expose()
+        try:
+            if not keeps_rows:
+                rows = self._given_rows(place, statement, head, shadow)
+                with place.beside() as beside:
+                    return self._made_of(beside, rows, target, blind=_reads_nothing(statement))
+            connection.execute(f"TRUNCATE temp.main.{shadow.name}")
+            tried = self._on_shadow(connection, statement, head, shadow)
+            connection.execute(tried, place.parameters)
+            outcome = place.collect()
+        except duckdb.Error as error:
+            raise shadow.explained(error) from None
+        files = self._write(place, f"FROM temp.main.{shadow.name}", target.layout)
+        connection.execute(f"TRUNCATE temp.main.{shadow.name}")
+        return self._made(target, files, _reads_nothing(statement), outcome)
+
+    def _given_rows(
+        self, place: Workplace, statement: Statement, head: InsertHead | CopyHead, shadow: Shadow
+    ) -> pa.Table:
+        connection = place.connection
+        parsed = self._on_shadow(connection, statement, head, shadow, "\nRETURNING *")
+        connection.execute(parsed, place.parameters)
+        rows = connection.to_arrow_reader(_BATCH_ROWS).read_all()
+        shadow.bytes_seen += rows.nbytes
+        if shadow.is_full:
+            connection.execute(f"TRUNCATE temp.main.{shadow.name}")
+            shadow.bytes_seen = 0
+        return rows
+
+    def _on_shadow(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        statement: Statement,
+        head: InsertHead | CopyHead,
+        shadow: Shadow,
+        more: str = "",
+    ) -> duckdb.Statement:
+        """The statement with the shadow in place of its table."""
+        text = statement.text.encode()
+        start, end = text[: head.target_start].decode(), text[head.target_end :].decode()
+        if isinstance(head, InsertHead) and not more:
+            end = _renamed_returning(end, head.target[-1], shadow.name)
+        sql = f"{start}temp.main.{shadow.name}{end.rstrip().removesuffix(';')}"
+        sql = with_builtins(sql) + more
+        known = self._parsed.get(sql)
+        if known is None:
+            [known] = (one.parsed for one in parse(connection, sql))
+            self._parsed.put(sql, known)
+        return known
+
+    def _made_of(
+        self, connection: duckdb.DuckDBPyConnection, rows: pa.Table, target: Target, *, blind: bool
+    ) -> _Made:
+        connection.register(_ROWS, rows)
+        try:
+            files = datafile.write_files(connection, f"FROM {_ROWS}", target.layout)
+        finally:
+            connection.unregister(_ROWS)
+        return self._made(target, files, blind)
+
+    # ---- CREATE TABLE AS -------------------------------------------------------------------------
+
+    def _make_table(self, write: LakeWrite, head: CreateHead, place: Workplace) -> _Made:
+        catalog = self._lake.catalog(write.table[0])
+        there = self._there(write.table)
+        if there is not None and head.if_not_exists:
+            return _Made(catalog, (), None, there.layout, (), Outcome())
+        if there is not None and not head.or_replace:
+            raise _LeftToTheExtension
+        place.expose()
+        described = place.connection.execute(f"DESCRIBE {head.query}", place.parameters).fetchall()
+        operation = new_table(
+            write.table[1],
+            write.table[2],
+            [ColumnSpec(name, kind) for name, kind in _new_columns(described)],
+        )
+        table = catalog.new_table(operation)
+        files: Sequence[DataFile] = ()
+        if head.with_data:
+            files = self._write(place, head.query, table, place.parameters or ())
+        replaced = () if there is None else (DropTable(there.layout.schema, there.layout.name),)
+        added = (Insert(operation, tuple(files)),) if files else ()
+        return _Made(
+            catalog,
+            (*replaced, operation, *added),
+            table.snapshot_id,
+            table,
+            files,
+            Outcome(affected=_count(files) if head.with_data else None),
+        )
+
+    def _there(self, table: Name) -> Target | None:
+        try:
+            return self._targets.find(*table)
+        except NotFound:
+            return None
+
+    # ---- files -----------------------------------------------------------------------------------
+
+    def _write(
+        self, place: Workplace, query: str, table: Table, parameters: Any = ()
+    ) -> list[DataFile]:
+        try:
+            return datafile.write_files(place.connection, query, table, parameters=parameters)
+        except duckdb.InvalidInputException as error:
+            _, found, column = str(error).partition(_NOT_NULL)
+            if not found:
+                raise
+            name = column.split()[0].removeprefix(f"{table.schema}.")
+            raise duckdb.ConstraintException(f"Constraint Error: {_NOT_NULL}{name}") from None
+
+    def _made(
+        self,
+        target: Target,
+        files: Sequence[DataFile],
+        blind: bool,
+        outcome: Outcome | None = None,
+    ) -> _Made:
+        catalog = self._lake.opened(target.table.catalog_id)
+        assert catalog is not None  # the target was found in it
+        operations = (Insert(target.layout, tuple(files), blind=blind),) if files else ()
+        return _Made(
+            catalog,
+            operations,
+            target.layout.snapshot_id,
+            target.layout,
+            files,
+            outcome or Outcome(affected=_count(files)),
+        )
+
+
+def _head(statement: Statement) -> InsertHead | CreateHead | CopyHead | None:
+    if statement.type != StatementType.INSERT:
+        return create_head(statement) or copy_head(statement)
+    head = insert_head(statement.text)
+    if head is None or head.alternative is not None:
+        return None
+    if "conflict" in statement.text.lower() and statement.has_conflict_clause:
+        return None
+    return head
+
+
+def _brings_query(write: LakeWrite, head: InsertHead) -> bool:
+    """True for an INSERT of what a query gives, which need not be kept anywhere before."""
+    if write.statement.kind is Kind.QUERY:
+        return False
+    text = write.statement.text.encode()
+    # What stands before the INSERT belongs to the query behind it, and cannot be put there.
+    has_nothing_before = text[: head.target_start].split(None, 1)[0].lower() == b"insert"
+    return has_nothing_before and _GIVEN.match(text[head.body :].decode()) is None
+
+
+def _reads_nothing(statement: Statement) -> bool:
+    """True if the rows certainly do not depend on what the lake holds."""
+    if statement.type == StatementType.COPY:
+        return True
+    return _READS.search(statement.text) is None
+
+
+def _may_repeat(write: LakeWrite) -> bool:
+    """True if another look at the table can lead to another end."""
+    head = write.head
+    return isinstance(head, CreateHead) and (head.or_replace or head.if_not_exists)
+
+
+def _placed(table: Table, head: InsertHead, given: Sequence[str]) -> list[str] | None:
+    """For each column of the table the expression it gets; None if DuckDB must refuse it."""
+    columns = {folded(column.name): column for column in table.columns}
+    if head.by_name:
+        names = [folded(name) for name in given]
+    elif head.columns is not None:
+        names = [folded(name) for name in head.columns]
+    else:
+        names = list(columns)
+    if head.by_name and head.columns is not None:
+        return None
+    if len(names) != len(given) or len(set(names)) < len(names) or not columns.keys() >= set(names):
+        return None
+    places = {name: f"c{number}" for number, name in enumerate(names)}
+    return [places.get(name) or default_of(column) for name, column in columns.items()]
+
+
+def _new_columns(described: Iterable[Sequence[str]]) -> Iterable[tuple[str, str]]:
+    """Names and types of the columns of a new table, as DuckDB makes them of a query's."""
+    taken: set[str] = set()
+    for name, kind, *_ in described:
+        unique, number = name, 0
+        while folded(unique) in taken:
+            number += 1
+            unique = f"{name}_{number}"
+        taken.add(folded(unique))
+        # A column of nothing but NULL has no type; DuckDB takes this one.
+        yield unique, "INTEGER" if kind == '"NULL"' else kind
+
+
+def _renamed_returning(text: str, table: str, shadow: str) -> str:
+    """The end of an INSERT whose RETURNING calls the table by its name."""
+    if "returning" not in text.lower():
+        return text
+    tokens = tokenize(text)
+    clauses = [i for i, token in enumerate(tokens) if token.depth == 0 and token.is_kw("returning")]
+    if not clauses:
+        return text
+    content = text.encode()
+    for place in range(len(tokens) - 2, clauses[-1], -1):
+        token = tokens[place]
+        qualifies = tokens[place + 1].text == "." and tokens[place - 1].text != "."
+        if qualifies and folded(unquoted(token.text)) == folded(table):
+            content = content[: token.start] + identifier(shadow).encode() + content[token.end :]
+    return content.decode()
+
+
+def _count(files: Iterable[DataFile]) -> int:
+    return sum(file.record_count for file in files)
