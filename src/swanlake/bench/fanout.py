@@ -171,6 +171,13 @@ class Task:
         """Its own tables as SQL: the one it works on, and the one it copies rows to."""
         return f"{self.plan.schema}.own_{self.number}", f"{self.plan.schema}.copies_{self.number}"
 
+    def holdings(self) -> Holdings:
+        """What its tables hold at the end, if nothing fails."""
+        held = Holdings()
+        for number in range(self.plan.statements):
+            held = self.statement(number, held).leaves
+        return held
+
     def statement(self, number: int, held: Holdings) -> Statement:
         """The statement that comes at a place of its sequence, given what its tables hold."""
         if held.tables < len(self.tables):

@@ -100,20 +100,21 @@ def fan_out(
     The catalog is made if it is not there, and stays; what the run made in it is dropped at the
     end, unless it is to be kept. Raises SwanLakeError if the run cannot even begin.
     """
-    with ExitStack() as opened, ThreadPoolExecutor(plan.tasks, "swanlake-bench") as threads:
+    with ExitStack() as opened:
 
         def session(number: int) -> Execute:
             return executing(opened.enter_context(connect(servers[number % len(servers)])))
 
-        sessions = list(threads.map(session, range(plan.tasks)))
+        with ThreadPoolExecutor(plan.tasks) as threads:
+            sessions = list(threads.map(session, range(plan.tasks)))
         with suppress(AlreadyExists):
             sessions[0](f"CALL swanlake_create_catalog({literal(plan.catalog)})")
         prepare(plan, sessions[0])
         failures: list[str] = []
         wrong: list[str] = []
         try:
-            tasks = _perform_all(plan, sessions, threads, stepped)
-            checks = plan.checks(holdings_of(plan, tasks))
+            tasks = _perform_all(plan, sessions, stepped)
+            checks = plan.checks(holdings_of(tasks))
             for server, execute in zip(servers, sessions, strict=False):
                 try:
                     wrong += (f"{server}: {found}" for found in differences(checks, execute))
@@ -139,10 +140,7 @@ def differences(checks: Iterable[Check], execute: Execute) -> list[str]:
 
 
 def _perform_all(
-    plan: FanOut,
-    sessions: Sequence[Execute],
-    threads: ThreadPoolExecutor,
-    stepped: Callable[[], None],
+    plan: FanOut, sessions: Sequence[Execute], stepped: Callable[[], None]
 ) -> list[list[Step]]:
     interrupted = threading.Event()
 
@@ -155,10 +153,12 @@ def _perform_all(
                 break
         return steps
 
-    try:
-        return list(threads.map(work, range(plan.tasks)))
-    finally:
-        interrupted.set()
+    # Whoever stops it waits for the statements under way: what they write is dropped after them.
+    with ThreadPoolExecutor(plan.tasks, "swanlake-bench") as threads:
+        try:
+            return list(threads.map(work, range(plan.tasks)))
+        finally:
+            interrupted.set()
 
 
 def _remove(plan: FanOut, execute: Execute) -> list[str]:
