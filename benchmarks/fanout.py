@@ -17,6 +17,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from textwrap import shorten
 
 import duckdb
 
@@ -94,7 +95,7 @@ def compare(folder: Path, url: str | None, tasks: int, statements: int) -> None:
     )
     for name, report in (("stock DuckDB", stock), ("SwanLake", ours)):
         if report.problem is not None:
-            print(f"  {name}: {report.problem}")
+            print(f"  {name}: {shorten(report.problem, 300)}")
 
 
 def through_a_server(folder: Path, url: str | None, plan: FanOut) -> Report:
@@ -128,6 +129,7 @@ def stock_attach(folder: Path, url: str | None, catalog: str) -> str:
 def attached(attach: str) -> duckdb.DuckDBPyConnection:
     """Stock DuckDB with the catalog."""
     duck = stock_duckdb()
+    duck.execute("SET enable_progress_bar = false")
     duck.execute(attach)
     return duck
 

@@ -63,7 +63,7 @@ def test_a_run_in_both_kinds_of_metabase(server_of_each: ServerProcess) -> None:
     assert schemas(url) == []
 
     shown = done(fanout("--url", url, *SMALL, "--keep"))
-    assert re.search(r"│ all commits +│ +40 │", shown)
+    assert re.search(r"│ all that commit +│ +40 │", shown)
     assert f"4 tasks, {COMMITS} commits in" in shown
     assert "failures 0, retries " in shown
     [kept] = schemas(url)

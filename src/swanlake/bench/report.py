@@ -32,7 +32,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Latency:
-    """How long the statements of one kind took, or those of all; in milliseconds."""
+    """How long statements took in milliseconds, whether they were done or failed in the end."""
 
     statements: int
     p50: float
@@ -46,7 +46,7 @@ class Report:
 
     seconds: float
     commits: int
-    #: Of the statements that committed, retries included.
+    #: Of all statements that were to commit, each from its first attempt to its last answer.
     latency: Latency
     by_kind: dict[Kind, Latency]
     retries: int
@@ -99,17 +99,16 @@ def summed_up(
     """The report of all steps of all tasks, and of what was found besides."""
     steps = [step for task in tasks for step in task]
     named = [(f"task {number}", step) for number, task in enumerate(tasks) for step in task]
-    done = [step for step in steps if step.failure is None]
-    commits = [step for step in done if step.kind.commits]
+    to_commit = [step for step in steps if step.kind.commits]
     return Report(
         seconds=max((step.began + step.seconds for step in steps), default=0.0)
         - min((step.began for step in steps), default=0.0),
-        commits=len(commits),
-        latency=_latency(commits),
+        commits=sum(step.failure is None for step in to_commit),
+        latency=_latency(to_commit),
         by_kind={
-            kind: _latency([step for step in done if step.kind is kind])
+            kind: _latency([step for step in steps if step.kind is kind])
             for kind in Kind
-            if any(step.kind is kind for step in done)
+            if any(step.kind is kind for step in steps)
         },
         retries=sum(step.attempts - 1 for step in steps),
         conflicts=sum(step.conflicts for step in steps),

@@ -104,12 +104,12 @@ def _show(plan: FanOut, report: Report) -> None:
 
     table = Table(box=box.ROUNDED)
     table.add_column("statements")
-    for heading in ("done", "p50 ms", "p99 ms", "max ms"):
+    for heading in ("run", "p50 ms", "p99 ms", "max ms"):
         table.add_column(heading, justify="right")
     for kind, latency in report.by_kind.items():
         table.add_row(str(kind), *_cells(latency))
     table.add_section()
-    table.add_row("all commits", *_cells(report.latency))
+    table.add_row("all that commit", *_cells(report.latency))
     Console(width=None if sys.stdout.isatty() else 10_000).print(table)
     print(
         f"{plan.tasks} tasks, {report.commits} commits in {report.seconds:.1f} s: "
