@@ -1,4 +1,7 @@
-"""Many tasks write at once, through one server or several, alone or beside stock DuckDB."""
+"""Many tasks write at once, through one server or several, alone or beside stock DuckDB.
+
+A look at it in a minute: ``pytest -m slow tests/faults/test_fanout.py -k "12 statements"``.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,8 @@ from tests.faults.stock import executing
 from tests.faults.test_mixed_writers import CONFLICTS
 from tests.server_process import ServerProcess
 
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+
 CATALOG = "workbook"
 #: Stock writers go on until ours are done.
 ENDLESS = 1_000_000
@@ -38,11 +43,6 @@ class Size:
 
     def __str__(self) -> str:
         return f"{self.servers} servers, {self.tasks} tasks, {self.statements} statements"
-
-
-def large(size: Size) -> object:
-    """A size for those who have minutes."""
-    return pytest.param(size, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def run_ours(size: Size, urls: list[str]) -> FanOut:
 
 @pytest.mark.parametrize(
     "size",
-    [Size(1, 4, 12), Size(2, 4, 12), large(Size(1, 32, 50)), large(Size(4, 32, 50))],
+    [Size(1, 4, 12), Size(2, 4, 12), Size(1, 32, 50), Size(4, 32, 50)],
     ids=str,
 )
 def test_servers_on_postgresql(
@@ -124,7 +124,7 @@ def test_servers_on_postgresql(
     assert_stock_agrees(place, *planned(plan))
 
 
-@pytest.mark.parametrize("size", [Size(1, 4, 12), large(Size(1, 16, 50))], ids=str)
+@pytest.mark.parametrize("size", [Size(1, 4, 12), Size(1, 16, 50)], ids=str)
 def test_a_server_on_sqlite(tmp_path: Path, size: Size) -> None:
     place = Place(tmp_path / "home0" / "catalogs", str(tmp_path / "data"))
     with serving(place, tmp_path, size.servers) as urls:
@@ -150,7 +150,7 @@ def stock_task(where: LakeLocation, plan: FanOut, number: int, ours_are_done: Pa
     return steps
 
 
-@pytest.mark.parametrize("size", [Size(2, 4, 12), large(Size(4, 32, 50))], ids=str)
+@pytest.mark.parametrize("size", [Size(2, 4, 12), Size(4, 32, 50)], ids=str)
 def test_servers_beside_stock_writers_on_postgresql(
     postgres_database: str,
     postgres_log: Callable[[], str],

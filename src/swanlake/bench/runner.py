@@ -109,10 +109,10 @@ def fan_out(
             sessions = list(threads.map(session, range(plan.tasks)))
         with suppress(AlreadyExists):
             sessions[0](f"CALL swanlake_create_catalog({literal(plan.catalog)})")
-        prepare(plan, sessions[0])
         failures: list[str] = []
         wrong: list[str] = []
         try:
+            prepare(plan, sessions[0])
             tasks = _perform_all(plan, sessions, stepped)
             checks = plan.checks(holdings_of(tasks))
             for server, execute in zip(servers, sessions, strict=False):
