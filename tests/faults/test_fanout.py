@@ -1,6 +1,6 @@
 """Many tasks write at once, through one server or several, alone or beside stock DuckDB.
 
-A look at it in a minute: ``pytest -m slow tests/faults/test_fanout.py -k "12 statements"``.
+A look at it in a minute: ``pytest -m slow tests/faults/test_fanout.py -k x12``.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ ENDLESS = 1_000_000
 
 @dataclass(frozen=True)
 class Size:
-    """How many servers, and how many tasks with how many statements."""
+    """How many servers, and how many tasks on all of them with how many statements."""
 
     servers: int
     tasks: int
     statements: int
 
     def __str__(self) -> str:
-        return f"{self.servers} servers, {self.tasks} tasks, {self.statements} statements"
+        return f"{self.servers}x{self.tasks // self.servers}x{self.statements}"
 
 
 @pytest.fixture
