@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from swanlake.bench.report import percentile
+
 _HEADINGS = ("question", "baseline", "SwanLake", "ratio", "target", "reached")
-
-
-def percentile(samples: Sequence[float], percent: float) -> float:
-    """The smallest sample that at least ``percent`` of the samples do not exceed."""
-    ordered = sorted(samples)
-    return ordered[max(math.ceil(len(ordered) * percent / 100) - 1, 0)]
 
 
 def p50(samples: Sequence[float]) -> float:

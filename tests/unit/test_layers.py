@@ -13,6 +13,7 @@ SOURCE = Path(swanlake.__file__).parent
 #: From the outside in: a package may import what stands to its right, and nothing to its left.
 LAYERS = [
     {"cli"},
+    {"bench"},
     {"server", "client"},
     {"sessions"},
     {"queue"},

@@ -12,6 +12,7 @@ import click
 
 from swanlake import config
 from swanlake._version import __version__
+from swanlake.cli.bench import bench
 from swanlake.cli.catalog import catalog
 from swanlake.cli.connection import connect, connection_options
 from swanlake.cli.exits import exit_with
@@ -65,6 +66,7 @@ def swanlake() -> None:
 swanlake.add_command(catalog)
 swanlake.add_command(queue)
 swanlake.add_command(maintain)
+swanlake.add_command(bench)
 
 
 # ---- serve ---------------------------------------------------------------------------------------

@@ -16,6 +16,32 @@ DEFAULT_URL = "grpc://127.0.0.1:4214"
 
 def connection_options(command: Callable[..., None]) -> Callable[..., None]:
     """``--url``, ``--token-file`` and ``--tls-ca``: what ``connect`` takes."""
+    return _options(
+        command,
+        click.option("--url", envvar="SWANLAKE_URL", default=DEFAULT_URL, show_default=True),
+    )
+
+
+def connections_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The same for several servers that know the same callers: ``--url`` more than once."""
+    return _options(
+        command,
+        click.option(
+            "--url",
+            "urls",
+            multiple=True,
+            envvar="SWANLAKE_URL",
+            default=(DEFAULT_URL,),
+            show_default=True,
+            help="May be given more than once, for several servers on one lake.",
+        ),
+    )
+
+
+def _options(
+    command: Callable[..., None],
+    url_option: Callable[[Callable[..., None]], Callable[..., None]],
+) -> Callable[..., None]:
     for option in (
         click.option(
             "--tls-ca",
@@ -27,7 +53,7 @@ def connection_options(command: Callable[..., None]) -> Callable[..., None]:
             type=click.Path(path_type=Path),
             help="File with the access token; without it SWANLAKE_TOKEN.",
         ),
-        click.option("--url", envvar="SWANLAKE_URL", default=DEFAULT_URL, show_default=True),
+        url_option,
     ):
         command = option(command)
     return command

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -20,11 +20,30 @@ class Steps(ABC):
 
 
 @contextmanager
+def counted(title: str, total: int) -> Iterator[Callable[[], None]]:
+    """Gives what is to be called, from any thread, for each of many small things that are done.
+
+    They are too many to be told one by one where there is no terminal.
+    """
+    if not sys.stderr.isatty():
+        yield lambda: None
+        return
+    with _progress() as progress:
+        task = progress.add_task(title, total=total)
+        yield lambda: progress.advance(task)
+
+
+@contextmanager
 def steps(title: str, total: int) -> Iterator[Steps]:
     """Shows how many steps are done and which one is under way."""
     if not sys.stderr.isatty():
         yield _Lines(title, total)
         return
+    with _progress() as progress:
+        yield _Bar(progress, progress.add_task(title, total=total), title)
+
+
+def _progress() -> Any:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -34,8 +53,7 @@ def steps(title: str, total: int) -> Iterator[Steps]:
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        yield _Bar(progress, progress.add_task(title, total=total), title)
+    return Progress(*columns, console=Console(stderr=True), transient=True)
 
 
 def working(what: str) -> AbstractContextManager[Any]:

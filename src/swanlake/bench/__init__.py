@@ -1,0 +1,1 @@
+"""Workloads that measure a server and check every answer while they do."""
