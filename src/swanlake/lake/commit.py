@@ -31,6 +31,7 @@ from swanlake.lake.intents import (
     drops,
     file_ids,
     inlined_rows,
+    inlining_tables,
     needs_names,
     own_entry,
     touches,
@@ -119,7 +120,8 @@ def _attempt(
 ) -> Committed:
     asked = time.monotonic()
     committing = False
-    ahead = state.questions(store, commit.base, _touched_tables(commit))
+    touched, inlining = _touched_tables(commit), inlining_tables(commit)
+    ahead = state.questions(store, commit.base, touched, inlining)
     try:
         with store.locked(deadline, ahead) as transaction:
             earlier = None
@@ -205,6 +207,7 @@ def _read_state(store: CatalogStore, commit: Commit, transaction: LockedTransact
             for rows in inlined_rows(commit)
             if base is not None
         },
+        state.read_inlined_versions(transaction, tables, inlining_tables(commit)),
     )
 
 

@@ -43,6 +43,8 @@ class State:
     all_delete_files: list[Row[Any]] = field(default_factory=list)
     #: How many rows tables of the metadata hold that the commit empties, up to its base.
     inlined_rows: dict[str, int] = field(default_factory=dict)
+    #: The versions of tables for which there is a table of the metadata to take their rows.
+    inlined_versions: dict[int, int] = field(default_factory=dict)
 
 
 class Draft:
@@ -71,6 +73,8 @@ class Draft:
         self.live_tables = dict(state.tables)
         #: Tables that had no statistics before this commit.
         self.first_stats: set[int] = set()
+        #: Those of tables and of this commit that can take rows in the metadata.
+        self.inlined_versions = dict(state.inlined_versions)
         self._now = now
         self._earliest = earliest
         self._next_catalog_id = state.head.next_catalog_id
