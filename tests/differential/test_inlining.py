@@ -149,14 +149,22 @@ def test_altered_tables(inlining: Twins, twin_maker: TwinMaker) -> None:
     inlining.check()
 
 
-@pytest.mark.parametrize(
-    "name", ["Mixed", "a b", 'q"x', "日本", "a.b", "it's", "100%", "a(b)", "x:y"]
-)
+@pytest.mark.parametrize("name", ["Mixed", 'A "b', "日本", "a.b", "it's", "%s", "a(b)", "Order"])
 def test_names_of_columns(inlining: Twins, name: str) -> None:
-    inlining.both(f"CREATE TABLE lake.t ({identifier(name)} INTEGER, value_0 INTEGER)")
+    quoted = identifier(name)
+    inlining.both(f"CREATE TABLE lake.t ({quoted} INTEGER, value_0 INTEGER)")
     insert_both(inlining, "SELECT 1, 2")
     compare(inlining)
-    assert inlining.ours(f"SELECT {identifier(name)}, value_0 FROM lake.t") == [(1, 2)]
+    inlining.catalog.create_table(
+        "main", "ours", [ColumnSpec(name, "INTEGER"), ColumnSpec("value_0", "INTEGER")]
+    )
+    insert(inlining, "SELECT 1, 2", "ours")
+    inlining.ours(f"INSERT INTO lake.ours VALUES (3, 4); UPDATE lake.ours SET {quoted} = 7")
+    insert(inlining, "SELECT 5, 6", "ours")
+    rows = [(5, 6), (7, 2), (7, 4)]
+    assert inlining.ours(f"SELECT {quoted}, value_0 FROM lake.ours ORDER BY ALL") == rows
+    inlining.ours("CALL ducklake_flush_inlined_data('lake')")
+    assert inlining.ours(f"SELECT {quoted}, value_0 FROM lake.ours ORDER BY ALL") == rows
 
 
 # ---- types -------------------------------------------------------------------------------------
@@ -515,7 +523,7 @@ def test_many_at_once_lose_nothing(twins: Twins) -> None:
                 cursor = twins.connection.cursor()
                 first = 1000 + 20 * number
                 twins.catalog.append(cursor, numbers(first, first + 20), "main", "t")
-        except Exception as error:  # noqa: BLE001: of any kind
+        except Exception as error:  # noqa: BLE001 - the test fails on all
             failed.append(error)
 
     threads = [threading.Thread(target=commit, args=(made[n::8], n)) for n in range(8)]

@@ -14,24 +14,27 @@ from typing import Any
 from sqlalchemy import (
     REAL,
     BigInteger,
-    BindParameter,
     Boolean,
+    ClauseElement,
     Column,
-    ColumnElement,
     Double,
+    Executable,
     Integer,
     LargeBinary,
     MetaData,
     Numeric,
+    Select,
     SmallInteger,
     String,
     Table,
     Time,
-    TypeDecorator,
+    bindparam,
     cast,
-    type_coerce,
+    select,
 )
 from sqlalchemy.dialects.postgresql import UUID
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.types import TypeEngine
 
 from swanlake.lake.layout import Column as LakeColumn
@@ -40,16 +43,6 @@ from swanlake.lake.tables import CatalogTables
 #: The columns that stand before those of the lake's table.
 OWN_COLUMNS = ("row_id", "begin_snapshot", "end_snapshot")
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)", re.IGNORECASE)
-
-
-class _SqliteText(TypeDecorator[bytes]):
-    """A text that is given as its bytes, so that U+0000 in it ends nothing."""
-
-    impl = String
-    cache_ok = True
-
-    def bind_expression(self, bindparam: BindParameter[Any]) -> ColumnElement[Any]:
-        return cast(type_coerce(bindparam, LargeBinary()), String())
 
 
 def _kept(type_: TypeEngine[Any], in_sqlite: TypeEngine[Any]) -> TypeEngine[Any]:
@@ -77,8 +70,8 @@ _TYPES: dict[str, TypeEngine[Any]] = {
     "timestamp_ms": _WORDS,
     "timestamp_ns": _WORDS,
     "timestamptz": _WORDS,
-    "varchar": _kept(LargeBinary(), _SqliteText()),
-    "json": _kept(LargeBinary(), _SqliteText()),
+    "varchar": _kept(LargeBinary(), _WORDS),
+    "json": _kept(LargeBinary(), _WORDS),
     "blob": LargeBinary(),
     "uuid": _kept(UUID(), _WORDS),
 }
@@ -101,11 +94,10 @@ def value_key(place: int) -> str:
     return f"value_{place}"
 
 
-@lru_cache(maxsize=2048)
 def rows_table(
     tables: CatalogTables, table_id: int, version: int, columns: tuple[LakeColumn, ...]
 ) -> Table:
-    """The table that keeps rows of one version of a table; always the same object."""
+    """The table that keeps rows of one version of a table."""
     own = [Column(name, BigInteger()) for name in OWN_COLUMNS]
     values = [
         Column(column.name, kept_type(column.type), key=value_key(place))
@@ -113,3 +105,34 @@ def rows_table(
     ]
     name = inlined_name(table_id, version)
     return Table(name, MetaData(), *own, *values, schema=tables.schema_name)
+
+
+class _InsertByPlace(Executable, ClauseElement):
+    """An INSERT without names of columns, which SQLAlchemy does not offer."""
+
+    inherit_cache = False
+
+    def __init__(self, table: Table, row: Select[Any]) -> None:
+        self.table = table
+        self.row = row
+
+
+@compiles(_InsertByPlace)
+def _by_place(element: _InsertByPlace, compiler: SQLCompiler, **options: Any) -> str:
+    table = compiler.preparer.format_table(element.table)
+    return f"INSERT INTO {table} {compiler.process(element.row, **options)}"
+
+
+@lru_cache(maxsize=2048)
+def insertion(
+    tables: CatalogTables, table_id: int, version: int, columns: tuple[LakeColumn, ...]
+) -> Executable:
+    """What inserts a row by the places of its values; it is built once.
+
+    Not by their names: the stock extension does not quote those that DuckDB does not need quoted,
+    and PostgreSQL then keeps them in lower case. In SQLite the cast makes a text of bytes, those
+    that are zero included.
+    """
+    table = rows_table(tables, table_id, version, columns)
+    values = [cast(bindparam(column.key, type_=column.type), column.type) for column in table.c]
+    return _InsertByPlace(table, select(*values))

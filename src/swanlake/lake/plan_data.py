@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Table as SqlTable
 from sqlalchemy.schema import CreateTable as MakeTable
 
 from swanlake.errors import CommitConflict
 from swanlake.lake.changes import Change, ChangeType
 from swanlake.lake.draft import Draft, update_by
-from swanlake.lake.inlined_tables import rows_table, value_key
-from swanlake.lake.layout import ColumnStats, DataFile, DeleteFile, Table
+from swanlake.lake.inlined_tables import insertion, rows_table, value_key
+from swanlake.lake.layout import Column, ColumnStats, DataFile, DeleteFile, Table
 from swanlake.lake.operations import CreateTable, Delete, InlineInsert, Insert
 from swanlake.lake.state import LiveTable
 from swanlake.lake.stats import TableColumnStats, merge
@@ -24,7 +23,7 @@ def add_files(draft: Draft, operation: Insert) -> None:
     """New data files, with the table's statistics brought up to date."""
     if not operation.files:
         return
-    live, columns = _target(draft, operation.table)
+    live, types = _target(draft, operation.table)
     row_id = live.next_row_id
     for file in operation.files:
         add_data_file(
@@ -37,7 +36,7 @@ def add_files(draft: Draft, operation: Insert) -> None:
             partition_id=_partition_id(draft, operation, live.id),
         )
         row_id += file.record_count
-    live = _with_stats(live, columns, *(file.column_stats for file in operation.files))
+    live = _with_stats(live, types, *(file.column_stats for file in operation.files))
     size = live.file_size_bytes + sum(file.file_size_bytes for file in operation.files)
     _count_rows(draft, replace(live, file_size_bytes=size), row_id - live.next_row_id)
     draft.changed(Change(ChangeType.INSERTED, live.id))
@@ -47,36 +46,38 @@ def add_inlined_rows(draft: Draft, operation: InlineInsert) -> None:
     """New rows in the metadata, with the table's statistics brought up to date."""
     if not operation.rows:
         return
-    live, columns = _target(draft, operation.table)
-    kept = _rows_table(draft, operation, live.id)
-    for row_id, values in enumerate(operation.rows, live.next_row_id):
-        own = {"row_id": row_id, "begin_snapshot": draft.snapshot_id, "end_snapshot": None}
-        draft.add(kept, **own, **{value_key(n): value for n, value in enumerate(values)})
-    live = _with_stats(live, columns, operation.column_stats)
-    _count_rows(draft, live, len(operation.rows))
+    live, types = _target(draft, operation.table)
+    columns = operation.table.columns
+    version = _inlined_version(draft, live.id, columns)
+    rows = [
+        {"row_id": row_id, "begin_snapshot": draft.snapshot_id, "end_snapshot": None}
+        | {value_key(place): value for place, value in enumerate(values)}
+        for row_id, values in enumerate(operation.rows, live.next_row_id)
+    ]
+    draft.also(Write(insertion(draft.tables, live.id, version, columns), rows))
+    live = _with_stats(live, types, operation.column_stats)
+    _count_rows(draft, live, len(rows))
     draft.new_file_id()  # of no file: clients keep table statistics by it
     draft.changed(Change(ChangeType.INLINED_INSERT, live.id))
 
 
-def _rows_table(draft: Draft, operation: InlineInsert, table_id: int) -> SqlTable:
-    """The table of the metadata for the rows, which is made if there is none.
+def _inlined_version(draft: Draft, table_id: int, columns: tuple[Column, ...]) -> int:
+    """The version of the table for whose rows the metadata has a table; it is made if need be.
 
     A new one is a new version of the schema: clients that keep the old one would not look into it.
     """
-    version = draft.inlined_versions.get(table_id)
-    if version is not None:
-        return rows_table(draft.tables, table_id, version, operation.table.columns)
-    draft.change_schema()
-    version = draft.inlined_versions[table_id] = draft.schema_version
-    kept = rows_table(draft.tables, table_id, version, operation.table.columns)
-    draft.also(Write(MakeTable(kept, if_not_exists=True)))
-    draft.add(
-        draft.tables.inlined_data_tables,
-        table_id=table_id,
-        table_name=kept.name,
-        schema_version=version,
-    )
-    return kept
+    if table_id not in draft.inlined_versions:
+        draft.change_schema()
+        version = draft.inlined_versions[table_id] = draft.schema_version
+        made = rows_table(draft.tables, table_id, version, columns)
+        draft.also(Write(MakeTable(made, if_not_exists=True)))
+        draft.add(
+            draft.tables.inlined_data_tables,
+            table_id=table_id,
+            table_name=made.name,
+            schema_version=version,
+        )
+    return draft.inlined_versions[table_id]
 
 
 def _with_stats(live: LiveTable, types: dict[int, str], *added: Sequence[ColumnStats]) -> LiveTable:
