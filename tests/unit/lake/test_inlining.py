@@ -11,9 +11,7 @@ from uuid import UUID
 import duckdb
 import pyarrow as pa
 import pytest
-from sqlalchemy import bindparam
-from sqlalchemy.dialects.postgresql.base import PGDialect
-from sqlalchemy.dialects.sqlite.base import SQLiteDialect
+from sqlalchemy import bindparam, make_url
 from sqlalchemy.engine import Dialect
 from sqlalchemy.schema import CreateTable as MakeTable
 
@@ -184,25 +182,26 @@ def test_tables_that_can_take_rows() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dialect", "types"),
+    ("database", "types"),
     [
         (
-            PGDialect(),
+            "postgresql+psycopg://",
             "BOOLEAN, SMALLINT, INTEGER, BIGINT, INTEGER, VARCHAR, REAL, DOUBLE PRECISION, "
             "NUMERIC(9, 2), VARCHAR, TIME WITHOUT TIME ZONE, VARCHAR, BYTEA, BYTEA, UUID",
         ),
         (
-            SQLiteDialect(),
+            "sqlite://",
             "BIGINT, BIGINT, BIGINT, BIGINT, BIGINT, VARCHAR, VARCHAR, VARCHAR, "
             "VARCHAR, VARCHAR, VARCHAR, VARCHAR, VARCHAR, BLOB, VARCHAR",
         ),
     ],
 )
-def test_databases_keep_them_as_the_stock_extension_says(dialect: Dialect, types: str) -> None:
+def test_databases_keep_them_as_the_stock_extension_says(database: str, types: str) -> None:
     words = (
         "boolean int8 int32 int64 uint16 uint64 float32 float64 decimal(9,2) date time timestamptz "
         "varchar blob uuid"
     )
+    dialect: Dialect = make_url(database).get_dialect()()
     made = rows_table(tables_in(None), 5, 3, table_of(*words.split()).columns)
     sql = " ".join(str(MakeTable(made).compile(dialect=dialect)).split())
     columns = sql.partition("end_snapshot BIGINT, ")[2]
