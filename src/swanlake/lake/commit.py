@@ -32,6 +32,7 @@ from swanlake.lake.intents import (
     drops,
     file_ids,
     inlined_rows,
+    inlining_tables,
     needs_names,
     own_entry,
     touches,
@@ -243,7 +244,7 @@ def _committed(
 
 
 def _questions(store: CatalogStore, commit: Commit) -> list[Question]:
-    return state.questions(store, commit.base, _touched_tables(commit))
+    return state.questions(store, commit.base, _touched_tables(commit), inlining_tables(commit))
 
 
 def _look_up(
@@ -306,6 +307,7 @@ def _read_state(store: CatalogStore, commit: Commit, transaction: LockedTransact
             for rows in inlined_rows(commit)
             if base is not None
         },
+        state.read_inlined_versions(transaction, tables, inlining_tables(commit)),
     )
 
 

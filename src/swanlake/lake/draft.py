@@ -43,6 +43,8 @@ class State:
     all_delete_files: list[Row[Any]] = field(default_factory=list)
     #: How many rows tables of the metadata hold that the commit empties, up to its base.
     inlined_rows: dict[str, int] = field(default_factory=dict)
+    #: By table id, the version whose table of the metadata takes rows of the columns of now.
+    inlined_versions: dict[int, int] = field(default_factory=dict)
 
 
 class Draft:
@@ -71,6 +73,8 @@ class Draft:
         self.live_tables = dict(state.tables)
         #: Tables that had no statistics before this commit.
         self.first_stats: set[int] = set()
+        #: As in the state, with the tables for rows that this commit makes.
+        self.inlined_versions = dict(state.inlined_versions)
         self._now = now
         self._earliest = earliest
         self._next_catalog_id = state.head.next_catalog_id

@@ -18,6 +18,7 @@ from swanlake.lake.operations import (
     DropTable,
     Fold,
     InlinedRows,
+    InlineInsert,
     Insert,
     Merge,
     Rewrite,
@@ -32,7 +33,7 @@ def touches(commit: Commit) -> list[Touch]:
     found = []
     for operation in commit.operations:
         match operation:
-            case Insert(table=Table() as table):
+            case Insert(table=Table() as table) | InlineInsert(table=Table() as table):
                 act = Act.APPEND if operation.blind else Act.INSERT
             case Delete(table=table):
                 act = Act.DELETE
@@ -116,6 +117,17 @@ def inlined_rows(commit: Commit) -> list[InlinedRows]:
         if isinstance(operation, Fold)
         for rows in operation.inlined
     ]
+
+
+def inlining_tables(commit: Commit) -> list[int]:
+    """The tables that were there before a commit and get rows in the metadata from it."""
+    return sorted(
+        {
+            operation.table.id
+            for operation in commit.operations
+            if isinstance(operation, InlineInsert) and isinstance(operation.table, Table)
+        }
+    )
 
 
 def needs_names(operations: Iterable[Any]) -> bool:

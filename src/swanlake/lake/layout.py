@@ -103,6 +103,8 @@ class TableOptions:
     target_file_size: int | None = None
     #: Files of which this part of the rows is deleted are worth rewriting.
     deleted_ratio: float | None = None
+    #: Inserts of up to so many rows are kept in the metadata.
+    inlined_rows: int | None = None
     #: False if all files are in the table's directory, whatever their partition.
     partition_folders: bool = True
     #: False if rows are sorted only when files are compacted.

@@ -25,13 +25,11 @@ from sqlalchemy import column as named_column
 from sqlalchemy import inspect as inspect_database
 from sqlalchemy import table as lightweight_table
 
+from swanlake.lake.inlined_tables import OWN_COLUMNS
 from swanlake.lake.layout import Column, Default, Table
 from swanlake.lake.reading import column_tree, read_table_by_id
 from swanlake.lake.state import inlined_delete_table, inlined_table
 from swanlake.lake.tables import CatalogTables
-
-#: The columns of a table of inlined rows that stand before those of the lake's table.
-_OWN_COLUMNS = 3
 
 
 @dataclass(frozen=True)
@@ -175,7 +173,7 @@ def read_inlined_rows(
     chosen = [
         inlined.c[one["name"]]
         # Drivers have types of their own for some values, which cannot hold all that DuckDB's can.
-        if place < _OWN_COLUMNS or isinstance(one["type"], LargeBinary)
+        if place < len(OWN_COLUMNS) or isinstance(one["type"], LargeBinary)
         else cast(inlined.c[one["name"]], String)
         for place, one in enumerate(found)
     ]
@@ -267,13 +265,15 @@ def _inlined(
 ) -> tuple[InlinedTable, ...]:
     known, versions = tables.inlined_data_tables, tables.schema_versions
     rows = connection.execute(
-        select(known.c.table_name, versions.c.begin_snapshot)
+        select(known.c.table_name, func.max(versions.c.begin_snapshot).label("begin_snapshot"))
         .join(
             versions,
-            (versions.c.schema_version == known.c.schema_version)
+            # One that was made for the first rows has a version of the schema to itself.
+            (versions.c.schema_version <= known.c.schema_version)
             & (versions.c.table_id == known.c.table_id),
         )
         .where(known.c.table_id == table.id)
+        .group_by(known.c.table_name, known.c.schema_version)
         .order_by(known.c.schema_version)
     ).all()
     return tuple(

@@ -6,7 +6,18 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from swanlake.lake.ids import uuid7
-from swanlake.lake.layout import Column, DataFile, DeleteFile, PartitionKey, SortKey, Table
+from swanlake.lake.layout import (
+    Column,
+    ColumnStats,
+    DataFile,
+    DeleteFile,
+    PartitionKey,
+    SortKey,
+    Table,
+)
+
+#: A value as drivers take it for a table of the metadata that keeps rows.
+InlinedValue = bool | int | str | bytes | None
 
 
 @dataclass(frozen=True)
@@ -55,6 +66,19 @@ class Insert:
 
     table: Table | CreateTable
     files: tuple[DataFile, ...]
+    blind: bool = False
+
+
+@dataclass(frozen=True)
+class InlineInsert:
+    """New rows of a table that the metadata itself keeps; ``inlining.inlined`` makes these.
+
+    ``column_stats`` is what a file of these rows would say; ``blind`` is as for an Insert.
+    """
+
+    table: Table | CreateTable
+    rows: tuple[tuple[InlinedValue, ...], ...]
+    column_stats: tuple[ColumnStats, ...]
     blind: bool = False
 
 
@@ -176,7 +200,15 @@ class SetProperty:
 Compaction = Merge | Rewrite | Fold
 
 Operation = (
-    CreateSchema | DropSchema | CreateTable | DropTable | Insert | Delete | Compaction | SetProperty
+    CreateSchema
+    | DropSchema
+    | CreateTable
+    | DropTable
+    | Insert
+    | InlineInsert
+    | Delete
+    | Compaction
+    | SetProperty
 )
 
 

@@ -1,4 +1,4 @@
-"""What ``CALL lake.set_option(…)`` set: how files are written, and when they are compacted.
+"""What ``CALL lake.set_option(…)`` set: how rows are written, and when files are compacted.
 
 ``parquet_row_group_size_bytes`` and ``per_thread_output`` are not among it: with both, rows lose
 the order that they keep in everything that is written here.
@@ -33,6 +33,7 @@ class StoredOptions:
 
         level, rows = find("parquet_compression_level"), find("parquet_row_group_size")
         size, deleted = find("target_file_size"), find("rewrite_delete_threshold")
+        inlined = find("data_inlining_row_limit")
         return TableOptions(
             compression=find("parquet_compression"),
             compression_level=None if level is None else int(level),
@@ -40,6 +41,7 @@ class StoredOptions:
             row_group_size=None if rows is None else int(rows),
             target_file_size=None if size is None else int(size),
             deleted_ratio=None if deleted is None else float(deleted),
+            inlined_rows=None if inlined is None else int(inlined),
             partition_folders=find("hive_file_pattern") != "false",
             sort_inserts=find("sort_on_insert") != "false",
             auto_compact=find("auto_compact") != "false",

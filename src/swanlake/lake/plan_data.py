@@ -1,14 +1,19 @@
-"""The rows of data files, deleted rows and statistics."""
+"""The rows of data files, rows in the metadata, deleted rows and statistics."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
+
+from sqlalchemy.schema import CreateTable as MakeTable
 
 from swanlake.errors import CommitConflict
 from swanlake.lake.changes import Change, ChangeType
 from swanlake.lake.draft import Draft, update_by
-from swanlake.lake.layout import DataFile, DeleteFile, Table
-from swanlake.lake.operations import CreateTable, Delete, Insert
+from swanlake.lake.inlined_tables import insertion, rows_table, value_key
+from swanlake.lake.layout import Column, ColumnStats, DataFile, DeleteFile, Table
+from swanlake.lake.operations import CreateTable, Delete, InlineInsert, Insert
 from swanlake.lake.state import LiveTable
 from swanlake.lake.stats import TableColumnStats, merge
 from swanlake.lake.store import Write
@@ -18,45 +23,84 @@ def add_files(draft: Draft, operation: Insert) -> None:
     """New data files, with the table's statistics brought up to date."""
     if not operation.files:
         return
-    live, columns = _target(draft, operation)
+    live, types = _target(draft, operation.table)
     row_id = live.next_row_id
-    stats = dict(live.columns)
     for file in operation.files:
-        file_id = draft.new_file_id()
         add_data_file(
             draft,
             live.id,
-            file_id,
+            draft.new_file_id(),
             file,
             begin_snapshot=draft.snapshot_id,
             row_id_start=row_id,
             partition_id=_partition_id(draft, operation, live.id),
         )
         row_id += file.record_count
-        for column in file.column_stats:
-            # A column that was added later has no row: older rows may lie outside its bounds.
-            if column.column_id in stats or not live.has_stats:
-                known = stats.get(column.column_id)
-                stats[column.column_id] = merge(columns[column.column_id], known, column)
-    write_stats(
-        draft,
-        LiveTable(
-            live.id,
-            live.path,
-            live.path_is_relative,
-            live.has_stats,
-            live.record_count + sum(file.record_count for file in operation.files),
-            row_id,
-            live.file_size_bytes + sum(file.file_size_bytes for file in operation.files),
-            stats,
-        ),
-    )
+    live = _with_stats(live, types, *(file.column_stats for file in operation.files))
+    size = live.file_size_bytes + sum(file.file_size_bytes for file in operation.files)
+    _count_rows(draft, replace(live, file_size_bytes=size), row_id - live.next_row_id)
     draft.changed(Change(ChangeType.INSERTED, live.id))
 
 
-def _target(draft: Draft, operation: Insert) -> tuple[LiveTable, dict[int, str]]:
+def add_inlined_rows(draft: Draft, operation: InlineInsert) -> None:
+    """New rows in the metadata, with the table's statistics brought up to date."""
+    if not operation.rows:
+        return
+    live, types = _target(draft, operation.table)
+    columns = operation.table.columns
+    version = _inlined_version(draft, live.id, columns)
+    rows = [
+        {"row_id": row_id, "begin_snapshot": draft.snapshot_id, "end_snapshot": None}
+        | {value_key(place): value for place, value in enumerate(values)}
+        for row_id, values in enumerate(operation.rows, live.next_row_id)
+    ]
+    draft.also(Write(insertion(draft.tables, live.id, version, columns), rows))
+    live = _with_stats(live, types, operation.column_stats)
+    _count_rows(draft, live, len(rows))
+    draft.new_file_id()  # of no file: clients keep table statistics by it
+    draft.changed(Change(ChangeType.INLINED_INSERT, live.id))
+
+
+def _inlined_version(draft: Draft, table_id: int, columns: tuple[Column, ...]) -> int:
+    """The version of the table for whose rows the metadata has a table; it is made if need be.
+
+    A new one is a new version of the schema: clients that keep the old one would not look into it.
+    """
+    if table_id not in draft.inlined_versions:
+        draft.change_schema()
+        version = draft.inlined_versions[table_id] = draft.schema_version
+        made = rows_table(draft.tables, table_id, version, columns)
+        draft.also(Write(MakeTable(made, if_not_exists=True)))
+        draft.add(
+            draft.tables.inlined_data_tables,
+            table_id=table_id,
+            table_name=made.name,
+            schema_version=version,
+        )
+    return draft.inlined_versions[table_id]
+
+
+def _with_stats(live: LiveTable, types: dict[int, str], *added: Sequence[ColumnStats]) -> LiveTable:
+    """The table with what is known of new rows; of each file, or of what else they came in."""
+    stats = dict(live.columns)
+    for columns in added:
+        for column in columns:
+            # A column that was added later has no row: older rows may lie outside its bounds.
+            if column.column_id in stats or not live.has_stats:
+                known = stats.get(column.column_id)
+                stats[column.column_id] = merge(types[column.column_id], known, column)
+    return replace(live, columns=stats)
+
+
+def _count_rows(draft: Draft, live: LiveTable, rows: int) -> None:
+    write_stats(
+        draft,
+        replace(live, record_count=live.record_count + rows, next_row_id=live.next_row_id + rows),
+    )
+
+
+def _target(draft: Draft, table: Table | CreateTable) -> tuple[LiveTable, dict[int, str]]:
     """The table as it is now, and the types of its columns."""
-    table = operation.table
     if isinstance(table, CreateTable):
         leaves = [leaf for column in table.columns for leaf in column.leaves()]
         table_id = draft.new_tables[table]

@@ -61,10 +61,16 @@ class LiveTable:
     columns: dict[int, TableColumnStats] = field(default_factory=dict)
 
 
-def questions(store: CatalogStore, base: int | None, table_ids: Sequence[int]) -> list[Question]:
+def questions(
+    store: CatalogStore, base: int | None, table_ids: Sequence[int], inlining: Sequence[int] = ()
+) -> list[Question]:
     """What a commit will ask in any case."""
     asked = [_about_head(store, base)]
-    return [*asked, _about_tables(store.tables, table_ids)] if table_ids else asked
+    if table_ids:
+        asked.append(_about_tables(store.tables, table_ids))
+    if inlining:
+        asked.append(_about_inlining(store.tables, inlining))
+    return asked
 
 
 def _about_head(store: CatalogStore, base: int | None) -> Question:
@@ -74,6 +80,10 @@ def _about_head(store: CatalogStore, base: int | None) -> Question:
 
 def _about_tables(tables: CatalogTables, ids: Sequence[int]) -> Question:
     return Question(_tables_statement(tables), {"ids": list(ids)})
+
+
+def _about_inlining(tables: CatalogTables, ids: Sequence[int]) -> Question:
+    return Question(_inlining_statement(tables), {"ids": list(ids)})
 
 
 @lru_cache(maxsize=512)
@@ -244,6 +254,37 @@ _COLUMN_STATS = (
     "max_value",
     "extra_stats",
 )
+
+
+@lru_cache(maxsize=256)
+def _inlining_statement(tables: CatalogTables) -> Executable:
+    known, versions = tables.inlined_data_tables, tables.schema_versions
+    altered = (
+        select(func.max(versions.c.schema_version))
+        .where(versions.c.table_id == known.c.table_id)
+        .scalar_subquery()
+    )
+    newest = func.max(known.c.schema_version)
+    return (
+        select(known.c.table_id, newest.label("version"))
+        .where(known.c.table_id.in_(bindparam("ids", expanding=True)))
+        .group_by(known.c.table_id)
+        .having(newest >= func.coalesce(altered, 0))
+    )
+
+
+def read_inlined_versions(
+    transaction: LockedTransaction, tables: CatalogTables, ids: Sequence[int]
+) -> dict[int, int]:
+    """Of these tables those of whose columns, as they are now, the metadata can take rows.
+
+    The version is that of the newest table of rows. The stock extension makes none when it alters a
+    table without inlining, and rows of the new columns do not fit into the old one.
+    """
+    if not ids:
+        return {}
+    rows = transaction.ask(_about_inlining(tables, ids))
+    return {row.table_id: row.version for row in rows}
 
 
 def read_schemas(

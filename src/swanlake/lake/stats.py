@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from math import isnan
 from typing import Any
 
 from swanlake.lake import geometry
@@ -23,6 +24,8 @@ _MOMENT = re.compile(
     r"(?: ?(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:\.(?P<fraction>\d+))?)?"
     r"(?:\+00)?"
 )
+#: As the bounds of files are written, and those of rows in the metadata.
+_BOOLEANS = {"0": False, "1": True, "false": False, "true": True}
 _Key = Callable[[str], Any]
 
 
@@ -93,7 +96,7 @@ def _column_stats(column: Column, stats: Mapping[str, str]) -> ColumnStats:
         values = nulls = None
     low, high = stats.get("min"), stats.get("max")
     if column.type in _TEXT and values != nulls:
-        low, high = _text_bounds(low, high)
+        low, high = text_bounds(low, high)
     return ColumnStats(
         column.id,
         size,
@@ -106,7 +109,7 @@ def _column_stats(column: Column, stats: Mapping[str, str]) -> ColumnStats:
     )
 
 
-def _text_bounds(low: str | None, high: str | None) -> tuple[str, str | None]:
+def text_bounds(low: str | None, high: str | None) -> tuple[str, str | None]:
     """Bounds of a text column that is not all NULL: there is always a lower one.
 
     DuckDB gives none for long texts without ASCII letters, and a catalog cannot hold U+0000. The
@@ -128,7 +131,7 @@ def _merged_bounds(
     if bounds == (None, None):
         if type_ in _TEXT:
             # All NULL so far, or texts that the stock extension could not find bounds for.
-            return _text_bounds(None, None)
+            return text_bounds(None, None)
         all_null = known.contains_null and not known.contains_nan
         return new if all_null else (None, None)
     key = _key(type_)
@@ -150,7 +153,7 @@ def _bound(choose: Callable[..., str], key: _Key, known: str | None, new: str | 
         return None
     try:
         return choose(known, new, key=key)
-    except (ValueError, ArithmeticError):
+    except (ValueError, KeyError, ArithmeticError):
         return None
 
 
@@ -160,8 +163,10 @@ def _either(known: bool | None, new: bool | None) -> bool | None:
 
 def _key(type_: str) -> _Key:
     """What bounds of the type are compared by; the key fails for a text it cannot read."""
-    if _INTEGER.fullmatch(type_) or type_ == "boolean":
+    if _INTEGER.fullmatch(type_):
         return int
+    if type_ == "boolean":
+        return _BOOLEANS.__getitem__
     if type_ in _FLOATS:
         return _number
     if type_.startswith("decimal"):
@@ -173,11 +178,10 @@ def _key(type_: str) -> _Key:
     return _incomparable
 
 
-def _number(text: str) -> float:
+def _number(text: str) -> tuple[bool, float]:
+    """Of rows in the metadata the stock extension takes NaN for a bound: above all numbers."""
     number = float(text)
-    if number != number:
-        raise ValueError("NaN is no bound.")
-    return number
+    return (True, 0.0) if isnan(number) else (False, number)
 
 
 def _moment(text: str) -> tuple[float, ...]:

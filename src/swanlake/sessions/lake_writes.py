@@ -20,7 +20,7 @@ import pyarrow as pa
 from duckdb import StatementType
 
 from swanlake.errors import AlreadyExists, CommitConflict, NotFound, Unsupported
-from swanlake.lake import datafile
+from swanlake.lake import datafile, inlining
 from swanlake.lake.commit import NOTHING_WRITTEN
 from swanlake.lake.lake import Catalog, Lake, new_table
 from swanlake.lake.layout import DataFile, Table, folded
@@ -42,6 +42,8 @@ from swanlake.sql.tokens import tokenize
 #: How often a statement is begun anew because its table was changed meanwhile.
 _ATTEMPTS = 5
 _BATCH_ROWS = 100_000
+#: So many rows of an INSERT are kept in the metadata, unless an option of the table says otherwise.
+_INLINED_ROWS = 10
 _NOT_NULL = "NOT NULL constraint failed: "
 _READS = re.compile(r"\b(select|from)\b", re.IGNORECASE)
 _FROM = re.compile(r"\bfrom\b", re.IGNORECASE)
@@ -213,7 +215,7 @@ class LakeWrites:
         query = f"SELECT {', '.join(values)} FROM ({body}\n) AS given({names})"
         is_blind = len(_FROM.findall(body)) == 1 and _FROM_BOUND.search(body) is not None
         files = self._write(place, query, target.layout, place.parameters or ())
-        return self._made(target, files, is_blind)
+        return self._made_of_files(target, files, is_blind)
 
     # ---- INSERT of values, RETURNING, COPY -------------------------------------------------------
 
@@ -227,8 +229,7 @@ class LakeWrites:
         try:
             if not keeps_rows:
                 rows = self._given_rows(place, statement, head, shadow)
-                with place.beside() as beside:
-                    return self._made_of(beside, rows, target, blind=_reads_nothing(statement))
+                return self._made_of(place, rows, target, blind=_reads_nothing(statement))
             connection.execute(f"TRUNCATE temp.main.{shadow.name}")
             tried = self._on_shadow(connection, statement, head, shadow)
             connection.execute(tried, place.parameters)
@@ -237,7 +238,7 @@ class LakeWrites:
             raise shadow.explained(error) from None
         files = self._write(place, f"FROM temp.main.{shadow.name}", target.layout)
         connection.execute(f"TRUNCATE temp.main.{shadow.name}")
-        return self._made(target, files, _reads_nothing(statement), outcome)
+        return self._made_of_files(target, files, _reads_nothing(statement), outcome)
 
     def _given_rows(
         self, place: Workplace, statement: Statement, head: InsertHead | CopyHead, shadow: Shadow
@@ -273,15 +274,19 @@ class LakeWrites:
             self._parsed.put(sql, known)
         return known
 
-    def _made_of(
-        self, connection: duckdb.DuckDBPyConnection, rows: pa.Table, target: Target, *, blind: bool
-    ) -> _Made:
-        connection.register(_ROWS, rows)
-        try:
-            files = datafile.write_files(connection, f"FROM {_ROWS}", target.layout)
-        finally:
-            connection.unregister(_ROWS)
-        return self._made(target, files, blind)
+    def _made_of(self, place: Workplace, rows: pa.Table, target: Target, *, blind: bool) -> _Made:
+        """Rows in memory: a few of them go into the metadata, more become files."""
+        layout = target.layout
+        limit = layout.options.inlined_rows
+        if rows.num_rows <= (_INLINED_ROWS if limit is None else limit):
+            small = inlining.inlined(layout, rows, blind=blind)
+            if small is not None:
+                return self._made(target, (small,), (), Outcome(affected=rows.num_rows))
+        with place.beside() as beside:
+            beside.register(_ROWS, rows)
+            files = datafile.write_files(beside, f"FROM {_ROWS}", layout)
+            beside.unregister(_ROWS)
+        return self._made_of_files(target, files, blind)
 
     # ---- CREATE TABLE AS -------------------------------------------------------------------------
 
@@ -334,24 +339,28 @@ class LakeWrites:
             name = column.split()[0].removeprefix(f"{table.schema}.")
             raise duckdb.ConstraintException(f"Constraint Error: {_NOT_NULL}{name}") from None
 
-    def _made(
+    def _made_of_files(
         self,
         target: Target,
         files: Sequence[DataFile],
         blind: bool,
         outcome: Outcome | None = None,
     ) -> _Made:
+        operations = (Insert(target.layout, tuple(files), blind=blind),) if files else ()
+        outcome = outcome or Outcome(affected=_count(files))
+        return self._made(target, operations, files, outcome)
+
+    def _made(
+        self,
+        target: Target,
+        operations: tuple[Operation, ...],
+        files: Sequence[DataFile],
+        outcome: Outcome,
+    ) -> _Made:
         catalog = self._lake.opened(target.table.catalog_id)
         assert catalog is not None  # the target was found in it
-        operations = (Insert(target.layout, tuple(files), blind=blind),) if files else ()
-        return _Made(
-            catalog,
-            operations,
-            target.layout.snapshot_id,
-            target.layout,
-            files,
-            outcome or Outcome(affected=_count(files)),
-        )
+        layout = target.layout
+        return _Made(catalog, operations, layout.snapshot_id, layout, files, outcome)
 
 
 def _head(statement: Statement) -> InsertHead | CreateHead | CopyHead | None:

@@ -93,9 +93,11 @@ def test_the_order_of_files_does_not_matter(data: st.DataObject) -> None:
     [
         ("int32", ["-10", "-9", "9", "10"]),
         ("int128", ["-170141183460469231731687303715884105728", "5", "10"]),
-        ("float64", ["-inf", "-1e+300", "-0.5", "9.5", "10.0", "1e+22", "inf"]),
+        ("float64", ["-inf", "-1e+300", "-0.5", "9.5", "10.0", "1e+22", "inf", "nan"]),
         ("decimal(10,2)", ["-10.00", "-9.50", "9.50", "10.00"]),
         ("boolean", ["0", "1"]),
+        ("boolean", ["false", "1"]),
+        ("boolean", ["0", "true"]),
         ("varchar", ["", "B", "a", "\u00e9", "\uffff", "\U0001f600"]),
         ("blob", ["", "00FF", "61", "FF"]),
         (
@@ -146,7 +148,8 @@ def test_bounds_are_compared_by_their_meaning(type_: str, in_order: list[str]) -
     ("type_", "unreadable"),
     [
         ("int32", "x"),
-        ("float64", "nan"),
+        ("float64", "x"),
+        ("boolean", "2"),
         ("decimal(5,2)", ""),
         ("date", "yesterday"),
         ("date", ""),

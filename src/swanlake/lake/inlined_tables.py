@@ -1,0 +1,138 @@
+"""Tables of the metadata that keep rows of the lake's tables: DuckLake's inlined data.
+
+There is one for every version of a table's columns, with the name and the types that the stock
+extension gives it in that database. What a driver is given for a value is the same in both: a
+boolean, an integer, bytes for a text or a blob, and DuckDB's own text for everything else.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Any
+
+from sqlalchemy import (
+    REAL,
+    BigInteger,
+    Boolean,
+    ClauseElement,
+    Column,
+    Double,
+    Executable,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Numeric,
+    Select,
+    SmallInteger,
+    String,
+    Table,
+    Time,
+    bindparam,
+    cast,
+    select,
+)
+from sqlalchemy.dialects.postgresql import UUID
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.types import TypeEngine
+
+from swanlake.lake.layout import Column as LakeColumn
+from swanlake.lake.tables import CatalogTables
+
+#: The columns that stand before those of the lake's table.
+OWN_COLUMNS = ("row_id", "begin_snapshot", "end_snapshot")
+_DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)", re.IGNORECASE)
+
+
+def _kept(type_: TypeEngine[Any], in_sqlite: TypeEngine[Any]) -> TypeEngine[Any]:
+    return type_.with_variant(in_sqlite, "sqlite")
+
+
+_NUMBER, _WORDS = BigInteger(), String()
+#: By DuckLake's word. Types that are not here do not survive, or have statistics that may not.
+_TYPES: dict[str, TypeEngine[Any]] = {
+    "boolean": _kept(Boolean(), _NUMBER),
+    "int8": _kept(SmallInteger(), _NUMBER),
+    "int16": _kept(SmallInteger(), _NUMBER),
+    "int32": _kept(Integer(), _NUMBER),
+    "int64": _NUMBER,
+    "uint8": _kept(Integer(), _NUMBER),
+    "uint16": _kept(Integer(), _NUMBER),
+    "uint32": _NUMBER,
+    "uint64": _WORDS,
+    "float32": _kept(REAL(), _WORDS),
+    "float64": _kept(Double(), _WORDS),
+    "date": _WORDS,
+    "time": _kept(Time(), _WORDS),
+    "timestamp": _WORDS,
+    "timestamp_s": _WORDS,
+    "timestamp_ms": _WORDS,
+    "timestamp_ns": _WORDS,
+    "timestamptz": _WORDS,
+    "varchar": _kept(LargeBinary(), _WORDS),
+    "json": _kept(LargeBinary(), _WORDS),
+    "blob": LargeBinary(),
+    "uuid": _kept(UUID(), _WORDS),
+}
+
+
+def kept_type(word: str) -> TypeEngine[Any] | None:
+    """How databases keep a DuckLake type; None for one that is not safe with them."""
+    if found := _DECIMAL.fullmatch(word):
+        return _kept(Numeric(int(found[1]), int(found[2])), _WORDS)
+    return _TYPES.get(word)
+
+
+def inlined_name(table_id: int, version: int) -> str:
+    """The name of the table that keeps rows of one version of a table."""
+    return f"ducklake_inlined_data_{table_id}_{version}"
+
+
+def value_key(place: int) -> str:
+    """What a statement calls the value of a column: a name of its own may hold anything."""
+    return f"value_{place}"
+
+
+def rows_table(
+    tables: CatalogTables, table_id: int, version: int, columns: tuple[LakeColumn, ...]
+) -> Table:
+    """The table that keeps rows of one version of a table."""
+    own = [Column(name, BigInteger()) for name in OWN_COLUMNS]
+    values = [
+        Column(column.name, kept_type(column.type), key=value_key(place))
+        for place, column in enumerate(columns)
+    ]
+    name = inlined_name(table_id, version)
+    return Table(name, MetaData(), *own, *values, schema=tables.schema_name)
+
+
+class _InsertByPlace(Executable, ClauseElement):
+    """An INSERT without names of columns, which SQLAlchemy does not offer."""
+
+    inherit_cache = False
+
+    def __init__(self, table: Table, row: Select[Any]) -> None:
+        self.table = table
+        self.row = row
+
+
+@compiles(_InsertByPlace)
+def _by_place(element: _InsertByPlace, compiler: SQLCompiler, **options: Any) -> str:
+    table = compiler.preparer.format_table(element.table)
+    return f"INSERT INTO {table} {compiler.process(element.row, **options)}"
+
+
+@lru_cache(maxsize=2048)
+def insertion(
+    tables: CatalogTables, table_id: int, version: int, columns: tuple[LakeColumn, ...]
+) -> Executable:
+    """What inserts a row by the places of its values; it is built once.
+
+    Not by their names: the stock extension does not quote those that DuckDB does not need quoted,
+    and PostgreSQL then keeps them in lower case. In SQLite the cast makes a text of bytes, those
+    that are zero included.
+    """
+    table = rows_table(tables, table_id, version, columns)
+    values = [cast(bindparam(column.key, type_=column.type), column.type) for column in table.c]
+    return _InsertByPlace(table, select(*values))
