@@ -50,6 +50,7 @@ _FROM = re.compile(r"\bfrom\b", re.IGNORECASE)
 _FROM_BOUND = re.compile(rf"\bfrom\s+{BOUND}\s*;?\s*$", re.IGNORECASE)
 _GIVEN = re.compile(r"\s*(VALUES\b|DEFAULT\s+VALUES\b)", re.IGNORECASE)
 _ROWS = "__swanlake_inserted"
+_COLUMNS = "__swanlake_columns"
 
 
 class _LeftToTheExtension(Exception):
@@ -297,16 +298,10 @@ class LakeWrites:
             return _Made(catalog, (), None, there.layout, (), Outcome())
         if there is not None and not head.or_replace:
             raise _LeftToTheExtension
-        place.expose()
-        described = place.connection.execute(f"DESCRIBE {head.query}", place.parameters).fetchall()
-        operation = new_table(
-            write.table[1],
-            write.table[2],
-            [ColumnSpec(name, kind) for name, kind in _new_columns(described)],
-        )
+        operation = new_table(write.table[1], write.table[2], _new_columns(head, place))
         table = catalog.new_table(operation)
         files: Sequence[DataFile] = ()
-        if head.with_data:
+        if head.query is not None and head.with_data:
             files = self._write(place, head.query, table, place.parameters or ())
         replaced = () if there is None else (DropTable(there.layout.schema, there.layout.name),)
         added = (Insert(operation, tuple(files)),) if files else ()
@@ -414,17 +409,31 @@ def _placed(table: Table, head: InsertHead, given: Sequence[str]) -> list[str] |
     return [places.get(name) or default_of(column) for name, column in columns.items()]
 
 
-def _new_columns(described: Iterable[Sequence[str]]) -> Iterable[tuple[str, str]]:
-    """Names and types of the columns of a new table, as DuckDB makes them of a query's."""
+def _new_columns(head: CreateHead, place: Workplace) -> list[ColumnSpec]:
+    """The columns of a new table, as DuckDB makes them of a query's, or of what is said of them."""
+    if head.query is None:
+        with place.beside() as beside:
+            try:
+                beside.execute(f"CREATE OR REPLACE TEMP TABLE {_COLUMNS} {head.columns}")
+            except (duckdb.CatalogException, duckdb.BinderException):
+                raise _LeftToTheExtension from None  # types of the session's own, or a mistake
+            described = beside.execute(f"DESCRIBE {_COLUMNS}").fetchall()
+            beside.execute(f"DROP TABLE {_COLUMNS}")
+    else:
+        place.expose()
+        described = place.connection.execute(f"DESCRIBE {head.query}", place.parameters).fetchall()
+    specs: list[ColumnSpec] = []
     taken: set[str] = set()
-    for name, kind, *_ in described:
+    for name, kind, nullable, *_ in described:
         unique, number = name, 0
         while folded(unique) in taken:
             number += 1
             unique = f"{name}_{number}"
         taken.add(folded(unique))
         # A column of nothing but NULL has no type; DuckDB takes this one.
-        yield unique, "INTEGER" if kind == '"NULL"' else kind
+        kind = "INTEGER" if kind == '"NULL"' else kind
+        specs.append(ColumnSpec(unique, kind, nullable=nullable == "YES"))
+    return specs
 
 
 def _renamed_returning(text: str, table: str, shadow: str) -> str:

@@ -1,4 +1,4 @@
-"""The heads of CREATE TABLE AS and COPY FROM: their targets, and where their rows begin."""
+"""What CREATE TABLE, CREATE SCHEMA, DROP and COPY FROM say, where they say no more than that."""
 
 from __future__ import annotations
 
@@ -10,18 +10,26 @@ from swanlake.sql.insert import unquoted
 from swanlake.sql.statement import Statement
 from swanlake.sql.tokens import Token
 
+#: Words after which a column, or the table, has more than a name, a type and NOT NULL.
+_MORE_THAN_COLUMNS = (
+    "default primary unique check references foreign constraint generated collate using as like"
+).split()
+
 
 @dataclass(frozen=True)
 class CreateHead:
-    """What a CREATE TABLE AS says around its query."""
+    """What a CREATE TABLE says around its query, or around its columns."""
 
     #: The parts of the name without their quotes.
     target: tuple[str, ...]
     or_replace: bool
     if_not_exists: bool
-    query: str
-    #: False for WITH NO DATA.
-    with_data: bool
+    #: The query of a CREATE TABLE AS.
+    query: str | None
+    #: Names, types and NOT NULL of the columns, in their parentheses.
+    columns: str | None = None
+    #: False for WITH NO DATA, and without a query.
+    with_data: bool = False
 
 
 @dataclass(frozen=True)
@@ -34,7 +42,7 @@ class CopyHead:
 
 
 def create_head(statement: Statement) -> CreateHead | None:
-    """The head of a CREATE TABLE AS that says nothing more; None for all other statements."""
+    """A CREATE TABLE with a query, or with plain columns; None for all other statements."""
     if statement.type != StatementType.CREATE:
         return None
     tokens = _Tokens(statement.tokens)
@@ -45,7 +53,10 @@ def create_head(statement: Statement) -> CreateHead | None:
     if_not_exists = tokens.take("if", "not", "exists")
     target, _, _ = tokens.name()
     if not tokens.take("as"):
-        return None
+        columns = _plain_columns(statement.text, tokens.rest)
+        if columns is None:
+            return None
+        return CreateHead(target, or_replace, if_not_exists, None, columns)
     rest = [token for token in tokens.rest if token.text != ";"]
     with_data = True
     for ending, has_data in ((("with", "no", "data"), False), (("with", "data"), True)):
@@ -56,7 +67,19 @@ def create_head(statement: Statement) -> CreateHead | None:
     if not rest:
         return None
     query = statement.text.encode()[rest[0].start : rest[-1].end].decode()
-    return CreateHead(target, or_replace, if_not_exists, query, with_data)
+    return CreateHead(target, or_replace, if_not_exists, query, with_data=with_data)
+
+
+def _plain_columns(text: str, tokens: list[Token]) -> str | None:
+    """Columns in parentheses, if nothing is said of them but names, types and NOT NULL."""
+    tokens = [token for token in tokens if token.text != ";"]
+    if not tokens or tokens[0].text != "(" or tokens[-1].text != ")":
+        return None
+    if any(token.depth == 0 for token in tokens[1:-1]):
+        return None
+    if any(token.depth == 1 and token.is_word(*_MORE_THAN_COLUMNS) for token in tokens):
+        return None
+    return text.encode()[tokens[0].start : tokens[-1].end].decode()
 
 
 def copy_head(statement: Statement) -> CopyHead | None:
