@@ -7,15 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import duckdb
 import psycopg
 import pyarrow.flight as flight
 import pytest
 
-from swanlake.engine.extensions import load_extensions
-from swanlake.lake.lake import Lake
 from tests.faults.proxy import Proxy
-from tests.flight import FlightSql, eventually
+from tests.flight import FlightSql
 from tests.server_process import ServerProcess
 
 PASSWORD = "hunter2-not-for-anyone's-eyes"
@@ -68,29 +65,6 @@ def test_two_servers_share_one_lake(
     one.query("CREATE TABLE shared AS SELECT 1 AS i")
     other.query("INSERT INTO shared VALUES (2)")
     assert one.query("SELECT i FROM shared ORDER BY i")["i"].to_pylist() == [1, 2]
-
-
-def test_an_update_that_others_came_before_is_done_again_in_its_turn(
-    metabase: str,
-    start_server: Callable[..., ServerProcess],
-    flight_sql: Callable[..., FlightSql],
-) -> None:
-    server = start_server(SWANLAKE_METABASE_URL=metabase)
-    writer = flight_sql(server.url)
-    writer.query("CREATE TABLE counted AS SELECT range AS i, 0 AS n FROM range(3)")
-    with Lake.open(metabase, server.home / "data") as lake, ThreadPoolExecutor(1) as thread:
-        location = lake.location(lake.catalog("swanlake").info)
-        with duckdb.connect() as stock:
-            load_extensions(stock)
-            location.attach(stock)
-            with lake.turn([location], "somebody else", lambda: None):
-                updated = thread.submit(writer.execute, "UPDATE counted SET n = n + 1")
-                # It has done its work by then, and waits to commit.
-                eventually(lambda: flight_sql(server.url).status()["writers"] != [])
-                stock.execute("INSERT INTO swanlake.main.counted VALUES (3, 0)")
-        assert updated.result(30).total_records == 4
-    assert writer.query("SELECT sum(n) AS n FROM counted")["n"].to_pylist() == [4]
-    assert writer.status()["lake_writes"]["repeated"] == 1
 
 
 def test_the_password_is_shown_to_nobody(

@@ -69,7 +69,7 @@ def translate(
         return CommitConflict(
             f"Nothing was committed: {what.replace(' - but', ', but')}. Begin it again."
         )
-    if lost_to_others(error):
+    if _lost_to_others(message):
         return CommitConflict(
             "Nothing was committed: others committed since it began. Begin it again."
         )
@@ -90,10 +90,8 @@ def _code(identifier: str, message: str) -> Code:
     return Code.INTERNAL
 
 
-def lost_to_others(error: Exception) -> bool:
-    """True if a commit failed only because others came first: nothing of it was kept."""
-    message = str(error)
-    return isinstance(error, duckdb.Error) and any(words in message for words in _LOST_TO_OTHERS)
+def _lost_to_others(message: str) -> bool:
+    return "Failed to commit" in message and any(words in message for words in _LOST_TO_OTHERS)
 
 
 def may_invalidate(error: BaseException) -> bool:

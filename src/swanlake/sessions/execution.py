@@ -14,7 +14,7 @@ import duckdb
 import pyarrow as pa
 from duckdb import StatementType
 
-from swanlake.engine.errors import ENGINE_ERRORS, lost_to_others, translate
+from swanlake.engine.errors import ENGINE_ERRORS, translate
 from swanlake.engine.host import EngineHost, Lease
 from swanlake.errors import (
     CommitConflict,
@@ -49,7 +49,6 @@ from swanlake.sql.statement import Kind, Statement, parse
 
 T = TypeVar("T")
 
-_CHANGES_OF_ROWS = (StatementType.UPDATE, StatementType.DELETE, StatementType.MERGE_INTO)
 #: How often a statement of its own is tried again that lost to a commit of another program.
 _REPEATS = 5
 _AFTER_OTHERS = Retries()
@@ -162,42 +161,8 @@ class Execution:
             return self._run_enqueue(run, statement, parameters, shadow)
         write = self._lake_write(statement)
         outcome = None if write is None else self._run_write(run, write, parameters, keep_rows)
-        outcome = outcome or self._run_ahead(run, statement, parameters)
         outcome = outcome or self._run_on_engine(run, statement, parameters, keep_rows)
         self._remember(statement)
-        return outcome
-
-    def _run_ahead(self, run: Run, statement: Statement, parameters: Any) -> Outcome | None:
-        """A change that waits for its turn only to commit; None if it must be done in its turn.
-
-        It then has conflicted with what others committed meanwhile, and nothing of it was kept.
-        With SQLite everything would be a conflict.
-        """
-        if statement.type not in _CHANGES_OF_ROWS or self.transaction.open:
-            return None
-        catalogs = self._written_catalogs(statement)
-        if self.bound is not None or self.queue.reads(statement):
-            return None
-        if not catalogs or any(location.sqlite_path is not None for location in catalogs):
-            return None
-        try:
-            with run.engaged(self.connection):
-                self.connection.execute("BEGIN TRANSACTION")
-                self.connection.execute(statement.parsed, parameters)
-                outcome = self._collect(run, statement, keep_rows=True)
-            with self._lake_turn(run, catalogs), run.engaged(self.connection):
-                self.connection.execute("COMMIT")
-        except BaseException as error:
-            with suppress(duckdb.Error):
-                self.connection.execute("ROLLBACK")
-            if isinstance(error, duckdb.CatalogException | duckdb.BinderException):
-                return None  # it may name a catalog that is not attached yet
-            if not isinstance(error, STATEMENT_ERRORS):
-                raise
-            if isinstance(translate(error), CommitConflict):
-                self._services.writes.count("repeated")
-                return None
-            self._fail(error, statement)
         return outcome
 
     def _run_on_engine(
@@ -218,7 +183,8 @@ class Execution:
                     continue  # with the turns of what was attached
                 except STATEMENT_ERRORS as error:
                     # Another program's commit came first, and nothing of this one was kept.
-                    if not repeats or self.transaction.open or not lost_to_others(error):
+                    may_repeat = repeats and not self.transaction.open and self.bound is None
+                    if not may_repeat or not isinstance(translate(error), CommitConflict):
                         self._fail(error, statement)
                     repeats -= 1
                     self._services.writes.count("repeated")
