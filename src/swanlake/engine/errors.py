@@ -69,7 +69,7 @@ def translate(
         return CommitConflict(
             f"Nothing was committed: {what.replace(' - but', ', but')}. Begin it again."
         )
-    if _lost_to_others(message):
+    if any(words in message for words in _LOST_TO_OTHERS):
         return CommitConflict(
             "Nothing was committed: others committed since it began. Begin it again."
         )
@@ -88,10 +88,6 @@ def _code(identifier: str, message: str) -> Code:
     if identifier == "PERMISSION_ERROR":
         return Code.PERMISSION_DENIED
     return Code.INTERNAL
-
-
-def _lost_to_others(message: str) -> bool:
-    return "Failed to commit" in message and any(words in message for words in _LOST_TO_OTHERS)
 
 
 def may_invalidate(error: BaseException) -> bool:
