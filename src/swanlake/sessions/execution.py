@@ -327,6 +327,8 @@ class Execution:
     def _lake_table(self, parts: tuple[str, ...]) -> Name | None:
         """Catalog, schema and table that a name means, if it can mean nothing but the lake's."""
         where = self._where_now()
+        if len(parts) > 1 and parts[0].lower() == "temp":
+            return None
         if len(parts) == 3:
             return parts[0].lower(), parts[1], parts[2]
         if len(parts) == 2:

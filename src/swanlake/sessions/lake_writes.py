@@ -19,9 +19,8 @@ import duckdb
 import pyarrow as pa
 from duckdb import StatementType
 
-from swanlake.errors import AlreadyExists, CommitConflict, NotFound, Unsupported
+from swanlake.errors import AlreadyExists, CommitConflict, NotFound, SwanLakeError, Unsupported
 from swanlake.lake import datafile, inlining
-from swanlake.lake.commit import NOTHING_WRITTEN
 from swanlake.lake.lake import Catalog, Lake, new_table
 from swanlake.lake.layout import DataFile, Table, folded
 from swanlake.lake.operations import Commit, DropTable, Insert, Operation
@@ -173,17 +172,14 @@ class LakeWrites:
             return made.outcome
 
     def _commit(self, made: _Made, write: LakeWrite, place: Workplace) -> None:
-        place.run.check()
         if not made.operations:
             return
         change = Commit(made.operations, base=made.base)
         try:
-            made.catalog.commit(change, f"{place.run.session.id}", place.run.check)
-        except NOTHING_WRITTEN:
-            made.remove()
-            raise
-        except BaseException as error:
-            if not getattr(error, "in_doubt", False):
+            place.run.check()
+            made.catalog.commit(change, place.run.session.id, place.run.check)
+        except SwanLakeError as error:
+            if not error.in_doubt:
                 made.remove()
             raise
         if isinstance(write.head, CreateHead):
