@@ -183,12 +183,16 @@ class Execution:
                     continue  # with the turns of what was attached
                 except STATEMENT_ERRORS as error:
                     # Another program's commit came first, and nothing of this one was kept.
-                    if not repeats or self.transaction.open or not lost_to_others(error):
+                    if not repeats or not self._may_repeat() or not lost_to_others(error):
                         self._fail(error, statement)
                     repeats -= 1
                     self._services.writes.count("repeated")
             time.sleep(_AFTER_OTHERS.wait_before(_REPEATS - repeats))
             run.check()
+
+    def _may_repeat(self) -> bool:
+        # Rows of a client can be read once only: the second time there would be none.
+        return not self.transaction.open and self.bound is None
 
     def _with_catalogs(self, statement: Statement, attempt: Callable[[], T]) -> T:
         """Attaches what a statement names and the engine does not know, and lets it try again.
@@ -503,6 +507,7 @@ class Execution:
         self.transaction.succeeded(statement)
         if self.transaction.open:
             self.transaction.wrote_to |= self._written_catalogs(statement)
+            self.transaction.written = self._written_tables(statement)
         if statement.kind is Kind.BEGIN:
             self.queue.begin()
         elif statement.kind in (Kind.COMMIT, Kind.ROLLBACK):
@@ -522,7 +527,9 @@ class Execution:
     def _fail(self, error: Exception, statement: Statement | None = None) -> NoReturn:
         """Raises what an error means, once it is known what it did to transaction and engine."""
         lost_engine = self._report(error)
-        translated = translate(error, partial(self._table_name, self.transaction.wrote_to))
+        translated = translate(
+            error, partial(self._table_name, statement), self._written_tables(statement)
+        )
         if statement is not None and self._was_to_end_outside(statement):
             # Stopped before DuckDB did it, or just after: either way no transaction may be left.
             self._forget_transaction()
@@ -534,9 +541,15 @@ class Execution:
             raise translated
         raise translated from error
 
-    def _table_name(self, catalogs: set[LakeLocation], id: int) -> str:
+    def _written_tables(self, statement: Statement | None) -> list[str]:
+        target = None if statement is None else statement.target
+        before = self.transaction.written
+        return before if target is None or target in before else [*before, target]
+
+    def _table_name(self, statement: Statement | None, id: int) -> str:
         """What the table with that id is called, in the one of the catalogs that has it."""
-        for location in catalogs:
+        now = set() if statement is None else self._written_catalogs(statement)
+        for location in self.transaction.wrote_to | now:
             with suppress(SwanLakeError):
                 return self._services.lake.catalog(location.catalog).table_by_id(id).full_name
         return f"with the id {id}"
