@@ -29,6 +29,7 @@ _LOST_TO_OTHERS = (
 )
 _CONFLICT = re.compile(r"Transaction conflict - ([^\n]+)")
 _TABLE = re.compile(r'table with index "(\d+)"')
+_FILE = re.compile(r'file with index "\d+"')
 _ABORTED = "Current transaction is aborted"
 
 _CALLER_IS_WRONG = {
@@ -77,13 +78,15 @@ def translate(
         return TransactionAborted(
             "A statement failed in this transaction, so it can no longer be used; ROLLBACK ends it."
         )
+    to = ", ".join(written)
     if conflict := _CONFLICT.search(message):
         what = _TABLE.sub(lambda found: f"table {table_name(int(found[1]))}", conflict[1])
+        if to:
+            what = _FILE.sub(f"a file of {to}", what)
         return CommitConflict(
             f"Nothing was committed: {what.replace(' - but', ', but')}. Begin it again."
         )
     if lost_to_others(error):
-        to = ", ".join(written)
         what = f"Nothing that was written to {to} was committed" if to else "Nothing was committed"
         return CommitConflict(f"{what}: others committed since it began. Begin it again.")
     found = _PREFIX.match(message)

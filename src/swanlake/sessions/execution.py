@@ -552,7 +552,8 @@ class Execution:
         for location in self.transaction.wrote_to | now:
             with suppress(SwanLakeError):
                 return self._services.lake.catalog(location.catalog).table_by_id(id).full_name
-        return f"with the id {id}"
+        written = self._written_tables(statement)
+        return written[0] if len(written) == 1 else f"with the id {id}"
 
     def _was_to_end_outside(self, statement: Statement) -> bool:
         """True for COMMIT and ROLLBACK, and for a BEGIN that was not inside a transaction."""

@@ -1,0 +1,241 @@
+"""Sessions of one or more servers that contend for a catalog, and what others see of it then."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Self
+from uuid import uuid4
+
+import duckdb
+import psycopg
+import pyarrow as pa
+import pyarrow.flight as flight
+from psycopg.conninfo import make_conninfo
+
+from swanlake.engine.extensions import load_extensions
+from swanlake.lake.lake import Lake
+from tests.faults.crew import Crew, History, Place, history
+from tests.flight import FlightSql, eventually
+from tests.server_process import ServerProcess
+
+Row = tuple[Any, ...]
+#: What a call may fail with, on the way or by the server.
+CALL_ERRORS = (flight.FlightError, pa.ArrowException)
+PATIENCE_SECONDS = 60.0
+
+
+class Session:
+    """A session with a name, in one catalog."""
+
+    def __init__(self, url: str, name: str = "", catalog: str = "swanlake") -> None:
+        self.name = name or f"s_{uuid4().hex[:8]}"
+        self.flight = FlightSql(url, x_swanlake_session_id=self.name)
+        self(f"USE {catalog}")
+
+    def __call__(self, sql: str, **headers: str) -> list[Row]:
+        """The rows of a statement."""
+        return [tuple(row.values()) for row in self.flight.query(sql, **headers).to_pylist()]
+
+    def commit(self) -> str | None:
+        """Ends the transaction: None, or the conflict for which nothing of it was committed."""
+        return self.conflict("COMMIT")
+
+    def conflict(self, sql: str) -> str | None:
+        """Runs a statement: None, or the conflict with which it failed."""
+        try:
+            self(sql)
+        except flight.FlightUnavailableError as refused:
+            message = str(refused)
+            assert message.startswith("COMMIT_CONFLICT: "), message
+            return message
+        return None
+
+    def start(self, sql: str, **headers: str) -> Running:
+        """Runs a statement beside others."""
+        return Running(lambda: self(sql, **headers))
+
+    def close(self) -> None:
+        self.flight.close()
+
+
+class Running:
+    """Something in a thread of its own, with what came of it."""
+
+    def __init__(self, act: Callable[[], Any]) -> None:
+        self.error: Exception | None = None
+        self.result: Any = None
+        self._act = act
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.result = self._act()
+        except CALL_ERRORS as error:
+            self.error = error
+
+    def join(self) -> Self:
+        """Waits for its end."""
+        self._thread.join(PATIENCE_SECONDS)
+        assert not self._thread.is_alive(), "it hangs"
+        return self
+
+    def done(self) -> Any:
+        """Waits for its end, which must be a good one."""
+        if self.join().error is not None:
+            raise self.error  # type: ignore[misc]
+        return self.result
+
+
+class House:
+    """One lake, servers on it, and somebody who looks at its metadata without DuckDB."""
+
+    def __init__(self, metabase: str | Path, home: Path, keeps: ExitStack) -> None:
+        self.metabase = metabase
+        self.home = home
+        self.servers: list[ServerProcess] = []
+        self._keeps = keeps
+        self._lake = keeps.enter_context(Lake.open(metabase, self.data))
+        self._crew = keeps.enter_context(Crew(1))
+        self._duck = keeps.enter_context(duckdb.connect(":memory:"))
+        load_extensions(self._duck)
+        self._numbers = iter(range(1_000_000))
+
+    @property
+    def data(self) -> Path:
+        return self.home / "data"
+
+    @property
+    def on_postgres(self) -> bool:
+        return isinstance(self.metabase, str)
+
+    def add_server(self, *flags: str, **environment: str) -> ServerProcess:
+        """One more server on the same lake."""
+        home = self.home / f"server{len(self.servers)}"
+        environment["SWANLAKE_DATA_PATH"] = str(self.data)
+        if isinstance(self.metabase, str):
+            environment["SWANLAKE_METABASE_URL"] = self.metabase
+        else:
+            self.metabase.mkdir(parents=True, exist_ok=True)
+            home.mkdir()
+            (home / "catalogs").symlink_to(self.metabase)
+        server = ServerProcess(home, *flags, **environment)
+        self._keeps.callback(server.kill)
+        self.servers.append(server.start())
+        return server
+
+    def session(self, catalog: str = "swanlake", server: int = 0, name: str = "") -> Session:
+        session = Session(self.servers[server].url, name, catalog)
+        self._keeps.callback(session.close)
+        return session
+
+    def new_catalog(self, *statements: str) -> Rivalry:
+        """A catalog for one test, in which these statements were run."""
+        name = f"c{next(self._numbers)}_{uuid4().hex[:6]}"
+        self.session()(f"CALL swanlake_create_catalog('{name}')")
+        rivalry = Rivalry(self, name)
+        first = rivalry.session()
+        for statement in statements:
+            first(statement)
+        return rivalry
+
+    @contextmanager
+    def stock(self, catalog: str) -> Iterator[Callable[[str], list[Row]]]:
+        """Stock DuckDB, which may only read this catalog."""
+        attach = self._lake.location(self._lake.catalog(catalog).info).statement
+        self._duck.execute(f"{attach.removesuffix(');')}, READ_ONLY); USE {catalog}")
+        try:
+            yield lambda sql: self._duck.execute(sql).fetchall()
+        finally:
+            self._duck.execute(f"USE memory; DETACH {catalog}")
+
+    def history(self, catalog: str) -> History:
+        return self._crew.ask(history, Place(self.metabase, str(self.data)), catalog)
+
+    def writers(self, server: int = 0) -> list[dict[str, Any]]:
+        """Who has the catalogs of a server, and who waits for them."""
+        with_status = FlightSql(self.servers[server].url)
+        try:
+            found: list[dict[str, Any]] = with_status.status()["writers"]
+            return found
+        finally:
+            with_status.close()
+
+    def advisory_locks(self) -> int:
+        """How many advisory locks somebody holds or waits for in the metabase."""
+        assert isinstance(self.metabase, str)
+        with psycopg.connect(self.metabase) as connection:
+            row = connection.execute(
+                "SELECT count(*) FROM pg_locks JOIN pg_database d ON d.oid = database "
+                "WHERE locktype = 'advisory' AND datname = current_database()"
+            ).fetchone()
+        assert row is not None
+        return int(row[0])
+
+
+class Rivalry:
+    """A catalog for which sessions contend. Whatever they do, its past never changes."""
+
+    def __init__(self, house: House, name: str) -> None:
+        self.house = house
+        self.name = name
+        self._seen: dict[tuple[str, int], list[Row] | None] = {}
+
+    def session(self, server: int = 0, name: str = "") -> Session:
+        return self.house.session(self.name, server, name)
+
+    def sessions(self, number: int) -> list[Session]:
+        return [self.session() for _ in range(number)]
+
+    def wait_for_line(self, *names: str, server: int = 0) -> None:
+        """Returns when exactly these sessions have the catalog and wait for it, in this order."""
+        eventually(lambda: self.line(server) == list(names))
+
+    def line(self, server: int = 0) -> list[str]:
+        """The sessions at the catalog's gate, the one that has it first."""
+        for gate in self.house.writers(server):
+            if gate["catalog"] == self.name:
+                return [writer["name"] for writer in (gate["holder"], *gate["waiters"])]
+        return []
+
+    def assert_sound(self, *tables: str) -> None:
+        """Stock DuckDB and sessions see the same rows, at all times, and the same as before."""
+        past = self.house.history(self.name)
+        past.assert_sound(times=False)
+        session = self.session()
+        with self.house.stock(self.name) as stock:
+            for table in tables:
+                for snapshot, *_ in past.snapshots:
+                    seen = _rows_at(session, table, snapshot)
+                    assert seen == _rows_at(stock, table, snapshot)
+                    assert self._seen.setdefault((table, snapshot), seen) == seen
+
+
+def _rows_at(ask: Callable[[str], list[Row]], table: str, snapshot: int) -> list[Row] | None:
+    """The rows of a table at a snapshot; None if it was not there then."""
+    at = f"{table} AT (VERSION => {snapshot})"
+    try:
+        rows = sorted(ask(f"FROM {at}"))
+    except (pa.ArrowKeyError, duckdb.CatalogException) as missing:
+        assert "does not exist" in str(missing)
+        return None
+    assert ask(f"SELECT count(*) FROM {at}") == [(len(rows),)]
+    return rows
+
+
+@contextmanager
+def open_house(kind: str, postgres: Callable[[], str], folder: Path) -> Iterator[House]:
+    """A lake on SQLite, or in a database of its own on PostgreSQL, without a server yet."""
+    with ExitStack() as database:
+        metabase: str | Path = folder / "catalogs"
+        if kind == "postgres":
+            name = f"test_{uuid4().hex}"
+            admin = database.enter_context(psycopg.connect(postgres(), autocommit=True))
+            admin.execute(f"CREATE DATABASE {name}")
+            database.callback(admin.execute, f"DROP DATABASE {name} WITH (FORCE)")
+            metabase = make_conninfo(postgres(), dbname=name)
+        with ExitStack() as keeps:
+            yield House(metabase, folder, keeps)
