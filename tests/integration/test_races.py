@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import psycopg
 import pytest
 
-from tests.rivals import House, Session, open_house
+from tests.rivals import House, Rivalry, Session, open_house
 
 FORTY = "CREATE TABLE t AS SELECT range AS i FROM range(40)"
 
@@ -26,6 +27,14 @@ def house(
     with open_house(request.param, lambda: request.getfixturevalue("postgres"), folder) as house:
         house.add_server()
         yield house
+
+
+@pytest.fixture
+def postgres_house(house: House) -> House:
+    """Only a trigger in PostgreSQL can count what is undone."""
+    if not house.on_postgres:
+        pytest.skip("needs PostgreSQL")
+    return house
 
 
 def numbers(session: Session, table: str = "t") -> list[int]:
@@ -167,6 +176,61 @@ def test_rows_for_a_table_that_is_dropped_meanwhile_do_not_vanish_in_silence(hou
     dropper("DROP TABLE t")
     assert "t" in named([writer.commit()])
     catalog.assert_sound("t")
+
+
+# ---- other programs, which take no turns ---------------------------------------------------------
+
+#: How a commit of the extension ends when that of another program came before it.
+LOSSES = {
+    "40001": "snapshot 9 conflict: concurrent commit moved the DuckLake head",
+    "23505": 'duplicate key value violates unique constraint "ducklake_snapshot_pkey"',
+    "40P01": "deadlock detected",
+}
+STATEMENTS = ("CREATE TABLE made (i INTEGER)", "UPDATE t SET i = 100 WHERE i = 0", "DROP TABLE t")
+
+
+def lose(catalog: Rivalry, state: str, times: int) -> None:
+    """Lets the next attempts to commit come second, as if another program were always faster."""
+    assert isinstance(catalog.house.metabase, str)
+    with psycopg.connect(catalog.house.metabase, autocommit=True) as admin:
+        admin.execute(f"SET search_path = lake_{catalog.name}")
+        # A sequence goes on where everything else of a transaction is undone.
+        admin.execute("CREATE SEQUENCE attempts")
+        admin.execute(
+            "CREATE FUNCTION lose() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+            f"IF nextval('lake_{catalog.name}.attempts') <= {times} THEN RAISE EXCEPTION "
+            f"'{LOSSES[state]}' USING ERRCODE = '{state}'; END IF; RETURN NEW; END $$"
+        )
+        admin.execute(
+            "CREATE TRIGGER a_rival BEFORE INSERT ON ducklake_snapshot "
+            "FOR EACH ROW EXECUTE FUNCTION lose()"
+        )
+
+
+@pytest.mark.parametrize("state", LOSSES)
+@pytest.mark.parametrize("statement", STATEMENTS)
+def test_a_statement_that_always_came_second_is_repeated(
+    postgres_house: House, state: str, statement: str
+) -> None:
+    catalog = postgres_house.new_catalog(FORTY)
+    session = catalog.session()
+    # The extension tries a deadlock once, and everything else fifteen times.
+    lose(catalog, state, 2 if state == "40P01" else 20)
+    assert session(statement) == []
+    catalog.assert_sound("t")
+
+
+@pytest.mark.parametrize("state", LOSSES)
+def test_a_transaction_that_always_comes_second_is_refused_as_a_conflict(
+    postgres_house: House, state: str
+) -> None:
+    catalog = postgres_house.new_catalog(FORTY)
+    session = catalog.session()
+    session("BEGIN; UPDATE t SET i = 100 WHERE i = 0")
+    lose(catalog, state, 1_000)
+    assert "t" in named([session.commit()])
+    assert "t" in named([session.conflict("DELETE FROM t")])
+    assert numbers(session) == list(range(40))
 
 
 def named(conflicts: list[str | None]) -> list[str]:
