@@ -17,6 +17,8 @@ from psycopg.conninfo import make_conninfo
 
 from swanlake.engine.extensions import load_extensions
 from swanlake.lake.lake import Lake
+from swanlake.lake.postgres import _LOCK_CLASS
+from swanlake.lake.postgres_turns import TURN_CLASS
 from swanlake.protocol import Actions, messages
 from tests.faults.crew import Crew, History, Place, history
 from tests.flight import FlightSql, eventually
@@ -83,12 +85,12 @@ class Running:
     def _run(self) -> None:
         try:
             self.result = self._act()
-        except CALL_ERRORS as error:
+        except Exception as error:  # noqa: BLE001 - who waits for it says what was to be expected
             self.error = error
 
-    def join(self) -> Self:
+    def join(self, seconds: float = PATIENCE_SECONDS) -> Self:
         """Waits for its end."""
-        self._thread.join(PATIENCE_SECONDS)
+        self._thread.join(seconds)
         assert not self._thread.is_alive(), "it hangs"
         return self
 
@@ -152,10 +154,14 @@ class House:
             first(statement)
         return rivalry
 
+    def attach_statement(self, catalog: str) -> str:
+        """How stock DuckDB attaches a catalog."""
+        return self._lake.location(self._lake.catalog(catalog).info).statement
+
     @contextmanager
     def stock(self, catalog: str) -> Iterator[Callable[[str], list[Row]]]:
         """Stock DuckDB, which may only read this catalog."""
-        attach = self._lake.location(self._lake.catalog(catalog).info).statement
+        attach = self.attach_statement(catalog)
         self._duck.execute(f"{attach.removesuffix(');')}, READ_ONLY); USE {catalog}")
         try:
             yield lambda sql: self._duck.execute(sql).fetchall()
@@ -175,12 +181,13 @@ class House:
             with_status.close()
 
     def advisory_locks(self) -> int:
-        """How many advisory locks somebody holds or waits for in the metabase."""
+        """How many locks of catalogs somebody holds or waits for in the metabase."""
         assert isinstance(self.metabase, str)
         with psycopg.connect(self.metabase) as connection:
             row = connection.execute(
                 "SELECT count(*) FROM pg_locks JOIN pg_database d ON d.oid = database "
-                "WHERE locktype = 'advisory' AND datname = current_database()"
+                "WHERE locktype = 'advisory' AND datname = current_database() AND objid = ANY(%s)",
+                [[TURN_CLASS, _LOCK_CLASS]],
             ).fetchone()
         assert row is not None
         return int(row[0])

@@ -170,6 +170,7 @@ class Execution:
     ) -> Outcome:
         repeats = _REPEATS
         while True:
+            seen = self._lease.engine.attachments
             with self._commit_turn(run, statement):
                 try:
                     # To the end: a statement that was done must not be reported stopped.
@@ -178,7 +179,7 @@ class Execution:
                         self.connection.execute(statement.parsed, parameters)
                         return self._collect(run, statement, keep_rows)
                 except (duckdb.CatalogException, duckdb.BinderException) as error:
-                    if not self._attach_named_in(statement):
+                    if not self._attach_named_in(statement, seen):
                         self._fail(error, statement)
                     continue  # with the turns of what was attached
                 except STATEMENT_ERRORS as error:
@@ -199,17 +200,20 @@ class Execution:
 
         DuckDB refused it while binding, so nothing of it was done.
         """
+        seen = self._lease.engine.attachments
         try:
             return attempt()
         except (duckdb.CatalogException, duckdb.BinderException):
-            if not self._attach_named_in(statement):
+            if not self._attach_named_in(statement, seen):
                 raise
             return attempt()
 
-    def _attach_named_in(self, statement: Statement) -> bool:
-        """Attaches what a statement names; True if the engine then knows more than before."""
+    def _attach_named_in(self, statement: Statement, seen: int) -> bool:
+        """Attaches what a statement names; True if the engine then knows more than it had seen."""
         # Statements need not name the catalog of USE; it may have gone and come back.
-        return self.catalogs.attach_named(statement.names | self._names_in_use())
+        self.catalogs.attach_named(statement.names | self._names_in_use())
+        # Another session may have attached it since the statement failed.
+        return self._lease.engine.attachments > seen
 
     def _names_in_use(self) -> set[str]:
         sql = self._settings.get("use")
