@@ -1,4 +1,4 @@
-"""Catalogs, schemas and forks that many sessions of two servers make at once, while others write."""
+"""Catalogs, schemas and forks that sessions of two servers make at once, while others write."""
 
 from __future__ import annotations
 

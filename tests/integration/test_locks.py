@@ -91,7 +91,7 @@ def test_two_servers_take_turns(house: House) -> None:
     for job in jobs:
         job.start()
     few = [catalog.session(server=1) for _ in range(2)]
-    for number in range(10):
+    for number in range(6):
         started = [one.start(f"INSERT INTO b VALUES ({number})") for one in few]
         for one in started:
             one.done()
@@ -100,7 +100,7 @@ def test_two_servers_take_turns(house: House) -> None:
         job.join()
     snapshots = few[0](f"CALL swanlake_snapshots('{catalog.name}')")
     places = [row[0] for row in snapshots if row[3] == "inserted_into_table:2"]
-    assert len(places) == 20
+    assert len(places) == 12
     between = [later - earlier - 1 for earlier, later in pairwise(places)]
     assert sum(between) > 0
     assert max(between) <= 40
@@ -123,8 +123,7 @@ def close_session(catalog: Rivalry) -> None:
 
 
 @pytest.mark.parametrize(
-    ("end", "write"),
-    [(cancel, WRITES[0]), (cancel, WRITES[1]), (time_out, WRITES[0]), (close_session, WRITES[1])],
+    ("end", "write"), [(cancel, WRITES[0]), (time_out, WRITES[1]), (close_session, WRITES[1])]
 )
 def test_the_lock_goes_back_with_the_statement_that_held_it(
     house: House, end: Callable[[Rivalry], None], write: str
@@ -134,7 +133,7 @@ def test_the_lock_goes_back_with_the_statement_that_held_it(
         catalog.session(server=server, name=name)
         for server, name in ((0, "holder"), (0, "waiter"), (1, "elsewhere"))
     )
-    limit = {"x_swanlake_query_timeout_seconds": "2"} if end is time_out else {}
+    limit = {"x_swanlake_query_timeout_seconds": "5"} if end is time_out else {}
     held = holder.start(LONG_UPDATE, x_swanlake_query_id="long", **limit)
     catalog.wait_for_line("holder")
     waiting = waiter.start(write)
@@ -166,22 +165,22 @@ def test_the_lock_goes_back_when_the_client_that_held_it_is_killed(house: House)
     catalog.assert_sound("t")
 
 
-@pytest.mark.parametrize("write", WRITES)
-def test_the_lock_goes_back_when_the_server_that_held_it_is_killed(
-    house: House, write: str
-) -> None:
+def test_the_lock_goes_back_when_the_server_that_held_it_is_killed(house: House) -> None:
     doomed = house.add_server()
     number = len(house.servers) - 1
     catalog = house.new_catalog(ONE_ROW)
     holder = catalog.session(server=number, name="holder")
-    waiter = catalog.session(name="waiter")
+    here, elsewhere = catalog.session(name="here"), catalog.session(server=1, name="elsewhere")
     held = holder.start(LONG_UPDATE)
     catalog.wait_for_line("holder", server=number)
-    waiting = waiter.start(write)
-    catalog.wait_for_line("waiter")
+    waiting = [here.start(WRITES[0])]
+    catalog.wait_for_line("here")
+    waiting.append(elsewhere.start(WRITES[1]))
+    catalog.wait_for_line("elsewhere", server=1)
     os.kill(doomed.process.pid, signal.SIGKILL)
     assert held.join().error is not None
-    waiting.done()
+    for one in waiting:
+        one.done()
     catalog.assert_sound("t")
 
 
