@@ -10,7 +10,6 @@ import multiprocessing
 import os
 import signal
 import sqlite3
-import subprocess
 import threading
 import time
 import warnings
@@ -202,28 +201,6 @@ def test_work_in_the_ledger_is_done_once_by_whichever_commit_comes_first(scene: 
 
 
 # ---- the keeper dies ---------------------------------------------------------------------------
-
-
-@pytest.fixture
-def deaths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
-    """Makes the keepers that are started from now on die at a step, a number of times."""
-    folder = tmp_path / "deaths"
-    folder.mkdir()
-    start = subprocess.Popen
-
-    def dying(command: list[Any], **options: Any) -> Any:
-        swapped = ["tests.faults.dying_keeper" if "keeper" in str(c) else c for c in command[:3]]
-        return start([*swapped, *command[3:]], **options)
-
-    def die(step: str, times: int) -> Path:
-        for number in range(times):
-            (folder / str(number)).touch()
-        monkeypatch.setenv("SWANLAKE_DIE_AT", step)
-        monkeypatch.setenv("SWANLAKE_DEATHS", str(folder))
-        monkeypatch.setattr("swanlake.child.subprocess.Popen", dying)
-        return folder
-
-    return die
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import duckdb
 
@@ -15,10 +15,21 @@ from swanlake.errors import Code, CommitConflict, QueryError, SwanLakeError, Tra
 ENGINE_ERRORS: tuple[type[Exception], ...] = (duckdb.Error, OSError, ValueError, RuntimeError)
 
 _PREFIX = re.compile(r"^([A-Za-z][A-Za-z ]*?) ?(?:Error|Exception):")
-#: What DuckLake says when it gave up after other programs' commits, and SQLite of their locks.
-_LOST_TO_OTHERS = ("Exceeded the maximum retry count", "database is locked")
+#: What is said when others came first: by DuckLake that gave up, by the fence and its indexes, and
+#: by the databases about their locks.
+_LOST_TO_OTHERS = (
+    "Exceeded the maximum retry count",
+    "moved the DuckLake head",
+    "ducklake_snapshot_pkey",
+    "UNIQUE constraint failed: ducklake_",
+    "_active_uidx",
+    "could not serialize access",
+    "deadlock detected",
+    "database is locked",
+)
 _CONFLICT = re.compile(r"Transaction conflict - ([^\n]+)")
 _TABLE = re.compile(r'table with index "(\d+)"')
+_FILE = re.compile(r'file with index "\d+"')
 _ABORTED = "Current transaction is aborted"
 
 _CALLER_IS_WRONG = {
@@ -42,11 +53,14 @@ _CALLER_IS_WRONG = {
 
 
 def translate(
-    error: Exception, table_name: Callable[[int], str] = lambda id: f"with the id {id}"
+    error: Exception,
+    table_name: Callable[[int], str] = lambda id: f"with the id {id}",
+    written: Iterable[str] = (),
 ) -> SwanLakeError:
     """The error as a caller should see it: a stable identifier, a code, DuckDB's own words.
 
-    DuckLake knows tables by their ids in some messages; ``table_name`` gives their names.
+    DuckLake knows tables by their ids in some messages; ``table_name`` gives their names. In others
+    it names none, and all that were ``written`` to are named.
     """
     if isinstance(error, SwanLakeError):
         return error
@@ -64,15 +78,17 @@ def translate(
         return TransactionAborted(
             "A statement failed in this transaction, so it can no longer be used; ROLLBACK ends it."
         )
+    to = ", ".join(written)
     if conflict := _CONFLICT.search(message):
         what = _TABLE.sub(lambda found: f"table {table_name(int(found[1]))}", conflict[1])
+        if to:
+            what = _FILE.sub(f"a file of {to}", what)
         return CommitConflict(
             f"Nothing was committed: {what.replace(' - but', ', but')}. Begin it again."
         )
     if any(words in message for words in _LOST_TO_OTHERS):
-        return CommitConflict(
-            "Nothing was committed: others committed since it began. Begin it again."
-        )
+        what = f"Nothing that was written to {to} was committed" if to else "Nothing was committed"
+        return CommitConflict(f"{what}: others committed since it began. Begin it again.")
     found = _PREFIX.match(message)
     identifier = found[1].upper().replace(" ", "_") + "_ERROR" if found else "ENGINE_ERROR"
     return QueryError(message, identifier=identifier, code=_code(identifier, message))

@@ -63,6 +63,8 @@ class Engine:
         self._attaching = threading.Lock()
         #: The catalogs of the lake that are attached here, as they were found.
         self._attached: dict[str, LakeLocation] = {}
+        #: How often one was attached: who finds a name missing may have looked a moment too early.
+        self.attachments = 0
         self._root = open_database(spec.temp_directory, spec.memory_limit, spec.threads)
         try:
             load_extensions(self._root)
@@ -140,6 +142,7 @@ class Engine:
                     )
                 location.attach(connection)
             self._attached[location.catalog] = location
+            self.attachments += 1
 
     def detach(self, name: str) -> None:
         """Forgets a catalog of the lake that is gone."""

@@ -96,10 +96,7 @@ class CommitGate:
         try:
             self._wait(mine, check)
         except BaseException:
-            with self._lock:
-                leaves = not mine.taken
-            if leaves:
-                self._leave([mine])
+            if self._left(mine):
                 raise
             mine.called.wait()  # the commit is on its way, and has a deadline of its own
         if mine.outcome is None:
@@ -147,12 +144,22 @@ class CommitGate:
             for writer in group:
                 writer.called.set()
 
+    def _left(self, writer: _Writer) -> bool:
+        """Leaves the line, unless what it came for is being done."""
+        with self._lock:
+            if not writer.taken:
+                self._go([writer])
+            return not writer.taken
+
     def _leave(self, writers: Sequence[_Writer]) -> None:
         with self._lock:
-            for writer in writers:
-                self._line.remove(writer)
-            if self._line:
-                self._line[0].called.set()
+            self._go(writers)
+
+    def _go(self, writers: Sequence[_Writer]) -> None:
+        for writer in writers:
+            self._line.remove(writer)
+        if self._line:
+            self._line[0].called.set()
 
     def _wait(self, mine: _Writer, check: Check) -> None:
         deadline = mine.came_at + self._timeout

@@ -28,13 +28,12 @@ class LakeCatalogs:
         """All of them, whether the engine has met them or not."""
         return [info.name for info in self.lake.catalogs()]
 
-    def attach_named(self, names: set[str]) -> bool:
+    def attach_named(self, names: set[str]) -> None:
         """Attaches the catalogs among these names that the engine lacks, or has from a former life.
 
-        True if the engine then knows more than before. A catalog that was dropped is detached.
+        A catalog that was dropped is detached.
         """
         known = {info.name: self.lake.location(info) for info in self.lake.catalogs()}
-        changed = False
         for name in names:
             attached, registered = self.engine.attached(name), known.get(name)
             if attached == registered or (registered is None and name == self.engine.catalog):
@@ -45,8 +44,6 @@ class LakeCatalogs:
                 continue
             self.engine.attach(registered)
             log.info("the catalog %s was attached", name)
-            changed = True
-        return changed
 
     def keep(self, statement: Statement) -> None:
         """Refuses to take a catalog of the lake, or its name, away from the other sessions."""

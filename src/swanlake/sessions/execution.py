@@ -170,6 +170,7 @@ class Execution:
     ) -> Outcome:
         repeats = _REPEATS
         while True:
+            seen = self._lease.engine.attachments
             with self._commit_turn(run, statement):
                 try:
                     # To the end: a statement that was done must not be reported stopped.
@@ -178,12 +179,12 @@ class Execution:
                         self.connection.execute(statement.parsed, parameters)
                         return self._collect(run, statement, keep_rows)
                 except (duckdb.CatalogException, duckdb.BinderException) as error:
-                    if not self._attach_named_in(statement):
+                    if not self._attach_named_in(statement, seen):
                         self._fail(error, statement)
                     continue  # with the turns of what was attached
                 except STATEMENT_ERRORS as error:
                     # Another program's commit came first, and nothing of this one was kept.
-                    may_repeat = repeats and not self.transaction.open and self.bound is None
+                    may_repeat = repeats and self._may_repeat()
                     if not may_repeat or not isinstance(translate(error), CommitConflict):
                         self._fail(error, statement)
                     repeats -= 1
@@ -191,22 +192,29 @@ class Execution:
             time.sleep(_AFTER_OTHERS.wait_before(_REPEATS - repeats))
             run.check()
 
+    def _may_repeat(self) -> bool:
+        # Rows of a client can be read once only: the second time there would be none.
+        return not self.transaction.open and self.bound is None
+
     def _with_catalogs(self, statement: Statement, attempt: Callable[[], T]) -> T:
         """Attaches what a statement names and the engine does not know, and lets it try again.
 
         DuckDB refused it while binding, so nothing of it was done.
         """
+        seen = self._lease.engine.attachments
         try:
             return attempt()
         except (duckdb.CatalogException, duckdb.BinderException):
-            if not self._attach_named_in(statement):
+            if not self._attach_named_in(statement, seen):
                 raise
             return attempt()
 
-    def _attach_named_in(self, statement: Statement) -> bool:
-        """Attaches what a statement names; True if the engine then knows more than before."""
+    def _attach_named_in(self, statement: Statement, seen: int) -> bool:
+        """Attaches what a statement names; True if the engine then knows more than it had seen."""
         # Statements need not name the catalog of USE; it may have gone and come back.
-        return self.catalogs.attach_named(statement.names | self._names_in_use())
+        self.catalogs.attach_named(statement.names | self._names_in_use())
+        # Another session may have attached it since the statement failed.
+        return self._lease.engine.attachments > seen
 
     def _names_in_use(self) -> set[str]:
         sql = self._settings.get("use")
@@ -506,6 +514,7 @@ class Execution:
         self.transaction.succeeded(statement)
         if self.transaction.open:
             self.transaction.wrote_to |= self._written_catalogs(statement)
+            self.transaction.written = self._written_tables(statement)
         if statement.kind is Kind.BEGIN:
             self.queue.begin()
         elif statement.kind in (Kind.COMMIT, Kind.ROLLBACK):
@@ -525,7 +534,9 @@ class Execution:
     def _fail(self, error: Exception, statement: Statement | None = None) -> NoReturn:
         """Raises what an error means, once it is known what it did to transaction and engine."""
         lost_engine = self._report(error)
-        translated = translate(error, partial(self._table_name, self.transaction.wrote_to))
+        translated = translate(
+            error, partial(self._table_name, statement), self._written_tables(statement)
+        )
         if statement is not None and self._was_to_end_outside(statement):
             # Stopped before DuckDB did it, or just after: either way no transaction may be left.
             self._forget_transaction()
@@ -537,12 +548,19 @@ class Execution:
             raise translated
         raise translated from error
 
-    def _table_name(self, catalogs: set[LakeLocation], id: int) -> str:
+    def _written_tables(self, statement: Statement | None) -> list[str]:
+        target = None if statement is None else statement.target
+        before = self.transaction.written
+        return before if target is None or target in before else [*before, target]
+
+    def _table_name(self, statement: Statement | None, id: int) -> str:
         """What the table with that id is called, in the one of the catalogs that has it."""
-        for location in catalogs:
+        now = set() if statement is None else self._written_catalogs(statement)
+        for location in self.transaction.wrote_to | now:
             with suppress(SwanLakeError):
                 return self._services.lake.catalog(location.catalog).table_by_id(id).full_name
-        return f"with the id {id}"
+        written = self._written_tables(statement)
+        return written[0] if len(written) == 1 else f"with the id {id}"
 
     def _was_to_end_outside(self, statement: Statement) -> bool:
         """True for COMMIT and ROLLBACK, and for a BEGIN that was not inside a transaction."""

@@ -17,6 +17,8 @@ class TransactionState:
     open: bool = False
     aborted: bool = False
     wrote_to: set[LakeLocation] = field(default_factory=set)
+    #: The tables to which it wrote, as they were named.
+    written: list[str] = field(default_factory=list)
     #: Its name for Flight clients; a transaction begun by SQL has one too, which nobody is told.
     handle: bytes = b""
 
@@ -48,4 +50,5 @@ class TransactionState:
     def reset(self) -> None:
         self.open = self.aborted = False
         self.wrote_to = set()
+        self.written = []
         self.handle = b""
