@@ -331,10 +331,11 @@ class Execution:
 
     def _lake_table(self, parts: tuple[str, ...]) -> Name | None:
         """Catalog, schema and table that a name means, if it can mean nothing but the lake's."""
-        if len(parts) > 1 and parts[0].lower() in _OWN_DATABASES:
+        attached = self._lease.engine.attached
+        if len(parts) == 3:  # what is not attached may be a database of the session's own
+            return None if attached(parts[0]) is None else (parts[0].lower(), parts[1], parts[2])
+        if len(parts) == 2 and parts[0].lower() in _OWN_DATABASES:
             return None
-        if len(parts) == 3:
-            return parts[0].lower(), parts[1], parts[2]
         where = self._where_now()
         if where is None or self._looks_in_many_places:
             return None
@@ -342,7 +343,7 @@ class Execution:
         if len(parts) == 1:
             is_temporary = self._is_temporary(identifier(parts[0]))
             return None if is_temporary else (catalog, schema, parts[0])
-        if self._lease.engine.attached(parts[0]) is None:
+        if attached(parts[0]) is None:
             return catalog, parts[0], parts[1]
         if parts[0].lower() == catalog and schema != "main":
             return None  # it is looked for in the schema in use, then in main
