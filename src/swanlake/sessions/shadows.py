@@ -71,9 +71,7 @@ class Shadow:
 class Shadows:
     """The shadows of one session, of one kind."""
 
-    def __init__(
-        self, prefix: str, shown_name: Callable[[Name], str], *, keeps_rows: bool
-    ) -> None:
+    def __init__(self, prefix: str, shown_name: Callable[[Name], str], *, keeps_rows: bool) -> None:
         self._prefix = prefix
         self._shown_name = shown_name
         #: True if rows wait for their file, and whoever sent them will not hear of it.
