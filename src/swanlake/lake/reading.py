@@ -296,7 +296,8 @@ def column_tree(
 def _default(row: Row[Any]) -> Default | None:
     if row.default_value_type == DefaultKind.EXPRESSION.value:
         return Default(row.default_value, DefaultKind.EXPRESSION)
-    if row.default_value is None or (row.default_value == "NULL" and row.initial_default is None):
+    # The stock extension writes a default that is not there, or that was dropped, as this word.
+    if row.default_value in (None, "NULL"):
         return None
     return Default(row.default_value)
 

@@ -51,6 +51,10 @@ class BoundRuns:
         if sum(batch.num_rows for batch in batches) == 1:
             batch, row = next(binding.rows(batches))
             return self._run_row(run, last, batch, row)
+        sql = last.over_rows(BOUND) if last.is_change else None
+        if sql is not None:
+            with self._on.given(pa.Table.from_batches(batches)):
+                return self._on.run_one(run, self._on.parse(sql)[0])
         result: ResultStream | None = None
         with self._on.atomic(run, [last]) if last.may_write else nullcontext():
             for batch, row in binding.rows(batches):
@@ -70,7 +74,7 @@ class BoundRuns:
         sql = last.over_rows(BOUND)
         first = list(islice(batches, 2))
         batches = chain(first, batches)
-        with self._as_one(run, statements, row_by_row=sql is None):
+        with self._as_one(run, statements, row_by_row=sql is None and not _is_one_row(first)):
             for statement in statements[:-1]:
                 self._on.run_one(run, statement, keep_rows=False)
             if sql is not None:
@@ -89,8 +93,7 @@ class BoundRuns:
     def _is_better_alone(self, first: list[Any], bulk: Statement) -> bool:
         """True for one row of plain values: to show it to DuckDB as a table costs more."""
         return (
-            len(first) == 1
-            and first[0].num_rows == 1
+            _is_one_row(first)
             and not self._on.queue.takes_directly(bulk, self._on.bound)
             and binding.plain_values(first[0], 0) is not None
         )
@@ -154,3 +157,7 @@ class BoundRuns:
             if self._on.live is None and not self._on.transaction.aborted:
                 for variable in variables.values():
                     self._on.look(run, execute, f"RESET VARIABLE {variable}")
+
+
+def _is_one_row(batches: list[Any]) -> bool:
+    return len(batches) == 1 and batches[0].num_rows == 1

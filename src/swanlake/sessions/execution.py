@@ -49,6 +49,9 @@ from swanlake.sql.statement import Kind, Statement, parse
 
 T = TypeVar("T")
 
+#: What every DuckDB has beside the catalogs of the lake.
+_OWN_DATABASES = ("temp", "system", "memory")
+
 #: How often a statement of its own is tried again that lost to a commit of another program.
 _REPEATS = 5
 _AFTER_OTHERS = Retries()
@@ -98,6 +101,8 @@ class Execution:
         self._exposed = False
         self.to_queue: list[tuple[Target, Any]] | None = None
         self._location: tuple[str, str] | None = None
+        #: True if the search path has more than one entry.
+        self._looks_in_many_places = False
         #: Clients send the same short texts again and again.
         self._parsed: Recent[list[Statement]] = Recent()
 
@@ -318,12 +323,14 @@ class Execution:
     def _run_write(
         self, run: Run, write: LakeWrite, parameters: Any, keep_rows: bool
     ) -> Outcome | None:
+        seen = self._lease.engine.attachments
         place = Workplace(
             run,
             self.connection,
             parameters,
             self.bound is not None,
             self._expose,
+            lambda: self._attach_named_in(write.statement, seen),
             lambda: self._collect(run, write.statement, keep_rows),
             self._lease.engine.beside,
         )
@@ -334,22 +341,23 @@ class Execution:
 
     def _lake_table(self, parts: tuple[str, ...]) -> Name | None:
         """Catalog, schema and table that a name means, if it can mean nothing but the lake's."""
+        attached = self._lease.engine.attached
+        if len(parts) == 3:  # what is not attached may be a database of the session's own
+            return None if attached(parts[0]) is None else (parts[0].lower(), parts[1], parts[2])
+        if len(parts) == 2 and parts[0].lower() in _OWN_DATABASES:
+            return None
         where = self._where_now()
-        if len(parts) > 1 and parts[0].lower() == "temp":
+        if where is None or self._looks_in_many_places:
             return None
-        if len(parts) == 3:
-            return parts[0].lower(), parts[1], parts[2]
-        if len(parts) == 2:
-            if self._lease.engine.attached(parts[0]) is not None:
-                return parts[0].lower(), "main", parts[1]
-            return None if where is None else (where[0], parts[0], parts[1])
-        if (
-            where is None
-            or "search_path" in self._settings
-            or self._is_temporary(identifier(parts[0]))
-        ):
-            return None
-        return where[0], where[1], parts[0]
+        catalog, schema = where
+        if len(parts) == 1:
+            is_temporary = self._is_temporary(identifier(parts[0]))
+            return None if is_temporary else (catalog, schema, parts[0])
+        if attached(parts[0]) is None:
+            return catalog, parts[0], parts[1]
+        if parts[0].lower() == catalog and schema != "main":
+            return None  # it is looked for in the schema in use, then in main
+        return parts[0].lower(), "main", parts[1]
 
     def _is_temporary(self, target: str) -> bool:
         """True if a name, as it is written, is that of a table of this session alone."""
@@ -409,9 +417,12 @@ class Execution:
     def _where(self) -> tuple[str, str] | None:
         """The catalog of the lake and the schema in which the session is, if it is in one."""
         if self._location is None:  # as after every SET and USE
-            row = self.connection.execute("SELECT current_catalog(), current_schema()").fetchone()
+            row = self.connection.execute(
+                "SELECT current_catalog(), current_schema(), current_setting('search_path')"
+            ).fetchone()
             assert row is not None
             self._location = (row[0], row[1])
+            self._looks_in_many_places = "," in row[2]
         catalog = self._lease.engine.attached(self._location[0])
         return None if catalog is None else (catalog.catalog, self._location[1])
 

@@ -11,7 +11,7 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,6 +50,10 @@ _FROM_BOUND = re.compile(rf"\bfrom\s+{BOUND}\s*;?\s*$", re.IGNORECASE)
 _GIVEN = re.compile(r"\s*(VALUES\b|DEFAULT\s+VALUES\b)", re.IGNORECASE)
 _ROWS = "__swanlake_inserted"
 _COLUMNS = "__swanlake_columns"
+_EXCERPT = "\n\nLINE "
+_SOURCE = " when casting from source column "
+#: What DuckDB says before it does anything.
+_REFUSED = (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException)
 
 
 class _LeftToTheExtension(Exception):
@@ -76,6 +80,8 @@ class Workplace:
     has_bound_rows: bool
     #: Makes the rows that a client sent visible to DuckDB.
     expose: Callable[[], None]
+    #: Attaches the catalogs that the statement names; True if there was one to attach.
+    attach: Callable[[], bool]
     #: The rows that the last statement gave, all of them taken off the connection.
     collect: Callable[[], Outcome]
     #: A connection for rows in memory: on the session's own, every name is looked for in the lake.
@@ -122,7 +128,7 @@ class LakeWrites:
         self._lake = lake
         self._targets = targets
         self._counts = counts
-        self._shadows = Shadows("__swanlake_shadow_", lambda table: table[2])
+        self._shadows = Shadows("__swanlake_shadow_", lambda table: table[2], keeps_rows=False)
         self._parsed: Recent[duckdb.Statement] = Recent()
 
     def forget(self) -> None:
@@ -154,30 +160,30 @@ class LakeWrites:
             try:
                 with place.run.engaged(place.connection):
                     made = self._make(write, place)
+                self._commit(made, write, place)
             except _LeftToTheExtension:
                 self._counts.count("extension")
                 return None
-            try:
-                self._commit(made, write, place)
             except (CommitConflict, AlreadyExists, NotFound) as conflict:
                 # Its table was altered, dropped or made; of what it is now, it knows nothing yet.
-                lost_race = isinstance(conflict, CommitConflict) or _may_repeat(write)
-                if not lost_race or place.has_bound_rows or attempt == _ATTEMPTS:
+                self._targets.forget()
+                if place.has_bound_rows or attempt == _ATTEMPTS:
                     raise
+                if isinstance(conflict, AlreadyExists) and self._there(write.table) is None:
+                    self._counts.count("extension")  # a view has the name
+                    return None
                 attempt += 1
                 self._counts.count("repeated")
-                self._targets.forget()
                 continue
             self._counts.count("native")
             return made.outcome
 
     def _commit(self, made: _Made, write: LakeWrite, place: Workplace) -> None:
-        if not made.operations:
-            return
-        change = Commit(made.operations, base=made.base)
         try:
             place.run.check()
-            made.catalog.commit(change, place.run.session.id, place.run.check)
+            if made.operations:
+                change = Commit(made.operations, base=made.base)
+                made.catalog.commit(change, place.run.session.id, place.run.check)
         except SwanLakeError as error:
             if not error.in_doubt:
                 made.remove()
@@ -201,10 +207,9 @@ class LakeWrites:
     def _insert_query(
         self, write: LakeWrite, head: InsertHead, place: Workplace, target: Target
     ) -> _Made:
-        body = write.statement.text.encode()[head.body :].decode().rstrip().removesuffix(";")
+        body = _query(write.statement, head)
         place.expose()
-        described = place.connection.execute(f"DESCRIBE {body}", place.parameters).fetchall()
-        columns = [row[0] for row in described]
+        columns = [name for name, *_ in self._described(place, body)]
         values = _placed(target.layout, head, columns)
         if values is None:
             raise _LeftToTheExtension
@@ -213,6 +218,19 @@ class LakeWrites:
         is_blind = len(_FROM.findall(body)) == 1 and _FROM_BOUND.search(body) is not None
         files = self._write(place, query, target.layout, place.parameters or ())
         return self._made_of_files(target, files, is_blind)
+
+    def _described(self, place: Workplace, query: str) -> list[tuple[str, ...]]:
+        """Names and types of a query's columns."""
+        sql = f"DESCRIBE {query}"
+        try:
+            return place.connection.execute(sql, place.parameters).fetchall()
+        except _REFUSED:
+            if not place.attach():
+                raise _LeftToTheExtension from None
+        try:
+            return place.connection.execute(sql, place.parameters).fetchall()
+        except _REFUSED:
+            raise _LeftToTheExtension from None
 
     # ---- INSERT of values, RETURNING, COPY -------------------------------------------------------
 
@@ -232,9 +250,12 @@ class LakeWrites:
             connection.execute(tried, place.parameters)
             outcome = place.collect()
         except duckdb.Error as error:
+            if isinstance(error, _REFUSED) and statement.kind is not Kind.QUERY:
+                raise _LeftToTheExtension from None
             raise shadow.explained(error) from None
         files = self._write(place, f"FROM temp.main.{shadow.name}", target.layout)
-        connection.execute(f"TRUNCATE temp.main.{shadow.name}")
+        with suppress(duckdb.Error):  # whoever stopped it is heard before the commit
+            connection.execute(f"TRUNCATE temp.main.{shadow.name}")
         return self._made_of_files(target, files, _reads_nothing(statement), outcome)
 
     def _given_rows(
@@ -259,12 +280,11 @@ class LakeWrites:
         more: str = "",
     ) -> duckdb.Statement:
         """The statement with the shadow in place of its table."""
-        text = statement.text.encode()
+        text = statement.body.encode()
         start, end = text[: head.target_start].decode(), text[head.target_end :].decode()
         if isinstance(head, InsertHead) and not more:
             end = _renamed_returning(end, head.target[-1], shadow.name)
-        sql = f"{start}temp.main.{shadow.name}{end.rstrip().removesuffix(';')}"
-        sql = with_builtins(sql) + more
+        sql = with_builtins(f"{start}temp.main.{shadow.name}{end}") + more
         known = self._parsed.get(sql)
         if known is None:
             [known] = (one.parsed for one in parse(connection, sql))
@@ -292,9 +312,10 @@ class LakeWrites:
         there = self._there(write.table)
         if there is not None and head.if_not_exists:
             return _Made(catalog, (), None, there.layout, (), Outcome())
-        if there is not None and not head.or_replace:
+        # DuckLake refuses collations, which DuckDB does not describe.
+        if (there is not None and not head.or_replace) or "collate" in (head.query or "").lower():
             raise _LeftToTheExtension
-        operation = new_table(write.table[1], write.table[2], _new_columns(head, place))
+        operation = new_table(write.table[1], write.table[2], self._new_columns(head, place))
         table = catalog.new_table(operation)
         files: Sequence[DataFile] = ()
         if head.query is not None and head.with_data:
@@ -310,6 +331,19 @@ class LakeWrites:
             Outcome(affected=_count(files) if head.with_data else None),
         )
 
+    def _new_columns(self, head: CreateHead, place: Workplace) -> list[ColumnSpec]:
+        if head.query is not None:
+            place.expose()
+            return _column_specs(self._described(place, head.query), may_forbid_null=False)
+        with place.beside() as beside:
+            try:
+                beside.execute(f"CREATE OR REPLACE TEMP TABLE {_COLUMNS} {head.columns}")
+            except _REFUSED:
+                raise _LeftToTheExtension from None  # types of the session's own, or a mistake
+            described = beside.execute(f"DESCRIBE {_COLUMNS}").fetchall()
+            beside.execute(f"DROP TABLE {_COLUMNS}")
+        return _column_specs(described, may_forbid_null=True)
+
     def _there(self, table: Name) -> Target | None:
         try:
             return self._targets.find(*table)
@@ -323,12 +357,8 @@ class LakeWrites:
     ) -> list[DataFile]:
         try:
             return datafile.write_files(place.connection, query, table, parameters=parameters)
-        except duckdb.InvalidInputException as error:
-            _, found, column = str(error).partition(_NOT_NULL)
-            if not found:
-                raise
-            name = column.split()[0].removeprefix(f"{table.schema}.")
-            raise duckdb.ConstraintException(f"Constraint Error: {_NOT_NULL}{name}") from None
+        except duckdb.Error as error:
+            raise _explained(error, table) from None
 
     def _made_of_files(
         self,
@@ -369,10 +399,26 @@ def _brings_query(write: LakeWrite, head: InsertHead) -> bool:
     """True for an INSERT of what a query gives, which need not be kept anywhere before."""
     if write.statement.kind is Kind.QUERY:
         return False
-    text = write.statement.text.encode()
-    # What stands before the INSERT belongs to the query behind it, and cannot be put there.
-    has_nothing_before = text[: head.target_start].split(None, 1)[0].lower() == b"insert"
-    return has_nothing_before and _GIVEN.match(text[head.body :].decode()) is None
+    return _GIVEN.match(write.statement.text.encode()[head.body :].decode()) is None
+
+
+def _query(statement: Statement, head: InsertHead) -> str:
+    """The query of an INSERT, with what stands before the INSERT."""
+    text = statement.body.encode()
+    before, body = text[: head.start].decode(), text[head.body :].decode()
+    return f"{before}FROM ({body}\n)" if before.strip() else body
+
+
+def _explained(error: duckdb.Error, table: Table) -> duckdb.Error:
+    """What DuckDB says of writing the files, as it would say it of the INSERT."""
+    message = str(error).partition(_EXCERPT)[0]
+    _, is_null, column = message.partition(_NOT_NULL)
+    if is_null and isinstance(error, duckdb.InvalidInputException):
+        name = column.removeprefix(f"{table.schema}.")
+        return duckdb.ConstraintException(f"Constraint Error: {_NOT_NULL}{name}")
+    said, _, source = message.partition(_SOURCE)
+    is_cast_of_ours = any(folded(column.name) == folded(source) for column in table.columns)
+    return type(error)(said if is_cast_of_ours else message)
 
 
 def _reads_nothing(statement: Statement) -> bool:
@@ -380,12 +426,6 @@ def _reads_nothing(statement: Statement) -> bool:
     if statement.type == StatementType.COPY:
         return True
     return _READS.search(statement.text) is None
-
-
-def _may_repeat(write: LakeWrite) -> bool:
-    """True if another look at the table can lead to another end."""
-    head = write.head
-    return isinstance(head, CreateHead) and (head.or_replace or head.if_not_exists)
 
 
 def _placed(table: Table, head: InsertHead, given: Sequence[str]) -> list[str] | None:
@@ -405,22 +445,11 @@ def _placed(table: Table, head: InsertHead, given: Sequence[str]) -> list[str] |
     return [places.get(name) or default_of(column) for name, column in columns.items()]
 
 
-def _new_columns(head: CreateHead, place: Workplace) -> list[ColumnSpec]:
-    """The columns of a new table, as DuckDB makes them of a query's, or of what is said of them."""
-    if head.query is None:
-        with place.beside() as beside:
-            try:
-                beside.execute(f"CREATE OR REPLACE TEMP TABLE {_COLUMNS} {head.columns}")
-            except (duckdb.CatalogException, duckdb.BinderException):
-                raise _LeftToTheExtension from None  # types of the session's own, or a mistake
-            described = beside.execute(f"DESCRIBE {_COLUMNS}").fetchall()
-            beside.execute(f"DROP TABLE {_COLUMNS}")
-    else:
-        place.expose()
-        described = place.connection.execute(f"DESCRIBE {head.query}", place.parameters).fetchall()
+def _column_specs(described: Iterable[Sequence[str]], *, may_forbid_null: bool) -> list[ColumnSpec]:
+    """The columns of a new table, as DuckDB makes them of columns that it describes."""
     specs: list[ColumnSpec] = []
     taken: set[str] = set()
-    for name, kind, nullable, *_ in described:
+    for name, kind, null, *_ in described:
         unique, number = name, 0
         while folded(unique) in taken:
             number += 1
@@ -428,7 +457,7 @@ def _new_columns(head: CreateHead, place: Workplace) -> list[ColumnSpec]:
         taken.add(folded(unique))
         # A column of nothing but NULL has no type; DuckDB takes this one.
         kind = "INTEGER" if kind == '"NULL"' else kind
-        specs.append(ColumnSpec(unique, kind, nullable=nullable == "YES"))
+        specs.append(ColumnSpec(unique, kind, nullable=null == "YES" or not may_forbid_null))
     return specs
 
 

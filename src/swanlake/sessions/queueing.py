@@ -84,7 +84,9 @@ class SessionQueue:
         self._expose = expose
         #: Makes a catalog of the lake known to DuckDB.
         self._attach = attach
-        self._shadows = Shadows(_SHADOW, lambda table: f"{QUEUE}.{table[1]}.{table[2]}")
+        self._shadows = Shadows(
+            _SHADOW, lambda table: f"{QUEUE}.{table[1]}.{table[2]}", keeps_rows=True
+        )
         self._views: dict[str, Name] = {}
         self._reader: Reader | None = None
         self._translated: Recent[Statement] = Recent()

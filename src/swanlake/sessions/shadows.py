@@ -58,16 +58,24 @@ class Shadow:
                 identifier="CONSTRAINT_ERROR",
                 code=Code.INVALID_ARGUMENT,
             )
-        message = str(error).replace(f"temp.main.{self.name}", self.shown_name)
-        return type(error)(message.replace(self.name, self.shown_name))
+        *lines, last = str(error).split("\n")
+        if lines and last.strip() == "^":  # it points at a place in the line above
+            last = " " * len(self._as_shown(lines[-1][: len(last) - 1])) + "^"
+        return type(error)(self._as_shown("\n".join([*lines, last])))
+
+    def _as_shown(self, message: str) -> str:
+        message = message.replace(f"temp.main.{self.name}", self.shown_name)
+        return message.replace(self.name, self.shown_name)
 
 
 class Shadows:
     """The shadows of one session, of one kind."""
 
-    def __init__(self, prefix: str, shown_name: Callable[[Name], str]) -> None:
+    def __init__(self, prefix: str, shown_name: Callable[[Name], str], *, keeps_rows: bool) -> None:
         self._prefix = prefix
         self._shown_name = shown_name
+        #: True if rows wait for their file, and whoever sent them will not hear of it.
+        self._keeps_rows = keeps_rows
         self._shadows: dict[str, Shadow] = {}
 
     def forget(self) -> None:
@@ -95,7 +103,9 @@ class Shadows:
         if any(_has_geometry(column) for column in target.layout.columns):
             raise _unkeepable(table)
         name = known.name if known else f"{self._prefix}{len(self._shadows)}"
-        columns = ", ".join(_definition(column) for column in target.layout.columns)
+        columns = ", ".join(
+            _definition(column, storable=self._keeps_rows) for column in target.layout.columns
+        )
         connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} ({columns})")
         connection.execute(f"SELECT * FROM temp.main.{name} LIMIT 0")
         try:
@@ -119,13 +129,13 @@ def default_of(column: Column) -> str:
     return f"CAST({literal(column.default.text)} AS {duckdb_type(column)})"
 
 
-def _definition(column: Column) -> str:
+def _definition(column: Column, *, storable: bool) -> str:
     parts = [identifier(column.name), duckdb_type(column)]
     if column.default is not None:
         parts.append(f"DEFAULT ({default_of(column)})")
     if not column.nullable:
         parts.append("NOT NULL")
-    if column.type in _STORABLE:
+    if storable and column.type in _STORABLE:
         parts.append(f"CHECK ({_STORABLE[column.type].format(identifier(column.name))})")
     return " ".join(parts)
 

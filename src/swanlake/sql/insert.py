@@ -25,6 +25,8 @@ class InsertHead:
 
     #: The parts of the name without their quotes: ``("swanlake", "main", "t")``.
     target: tuple[str, ...]
+    #: Where ``INSERT`` itself begins; before it can stand a WITH.
+    start: int
     target_start: int
     target_end: int
     #: ``REPLACE`` or ``IGNORE`` in ``INSERT OR …``.
@@ -116,7 +118,7 @@ def _read(text: str, is_whole: bool) -> InsertHead | None:
     reader = _Reader([*tokens, _END] if is_whole else tokens)
     while not (reader.next.depth == 0 and reader.next.is_kw("insert")):
         reader.take()
-    reader.take()
+    start = reader.take().start
     alternative = None
     if reader.take_word("or"):
         alternative = reader.take().text.upper()
@@ -144,6 +146,7 @@ def _read(text: str, is_whole: bool) -> InsertHead | None:
         by_name = reader.take().is_word("name")
     return InsertHead(
         tuple(target),
+        start,
         first.start,
         last.end,
         alternative,

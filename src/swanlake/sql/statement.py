@@ -11,11 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
-from itertools import pairwise, takewhile
+from itertools import dropwhile, pairwise, takewhile
 
 import duckdb
 from duckdb import StatementType
 
+from swanlake.errors import Unsupported
 from swanlake.sql.tokens import Token, substitute_parameters, tokenize
 
 
@@ -244,17 +245,25 @@ class Statement:
     def probe(self) -> str | None:
         """A query with the same columns as this statement and no rows, or None if there is none."""
         if self.type in (StatementType.SELECT, StatementType.RELATION):
-            return f"SELECT * FROM (\n{self._body()}\n) LIMIT 0"
+            return f"SELECT * FROM (\n{self.body}\n) LIMIT 0"
         if self._returning is None or self.target is None:
             return None
-        clause = self._body(self.tokens[self._returning].end)
+        clause = self._from(self.tokens[self._returning].end)
         return f"SELECT {clause}\nFROM {self.target} LIMIT 0"
 
-    def _body(self, start: int = 0) -> str:
-        """The text from a byte on, up to the semicolon that ends it."""
-        last = self.tokens[-1]
-        end = last.start if last.text == ";" else None
-        return self.text.encode()[start:end].decode()
+    @cached_property
+    def body(self) -> str:
+        """The text up to the semicolon that ends it."""
+        text = self.text
+        end = text.find(";")
+        # A comment can stand behind the semicolon, and only the lexer knows one from a value.
+        if end >= 0 and any(text.find(comment, end) >= 0 for comment in ("--", "/*")):
+            tokens = list(dropwhile(lambda token: token.text == ";", reversed(self.tokens)))
+            return text.encode()[: tokens[0].end].decode()
+        return text.rstrip("; \t\r\n")
+
+    def _from(self, start: int) -> str:
+        return self.body.encode()[start:].decode()
 
     @cached_property
     def target(self) -> str | None:
@@ -342,6 +351,11 @@ def _split(tokens: list[Token]) -> list[list[Token]]:
 def parse(connection: duckdb.DuckDBPyConnection, sql: str) -> list[Statement]:
     """The statements of a text, in order; raises DuckDB's own error where it is not SQL."""
     found = connection.extract_statements(sql)
+    if any(one.type == StatementType.TRANSACTION and not one.query for one in found):
+        raise Unsupported(
+            "A PIVOT that finds out its columns by itself cannot be written to a table: name them "
+            "with IN (…), or write the rows of a view of it."
+        )
     return [Statement(_counted_as_written(connection, parsed)) for parsed in found]
 
 

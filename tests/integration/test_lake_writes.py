@@ -1,0 +1,540 @@
+"""Writes of sessions that need no extension do what the stock extension does, and leave no trace
+of what failed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import adbc_driver_flightsql.dbapi as adbc
+import adbc_driver_manager
+import duckdb
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from swanlake.engine.errors import translate
+from swanlake.engine.extensions import load_extensions
+from swanlake.lake.lake import Lake
+from swanlake.lake.types import ColumnSpec
+from swanlake.sql.quoting import identifier
+from tests.flight import FlightSql, eventually
+from tests.integration.write_scripts import SCRIPTS
+from tests.server_process import ServerProcess
+
+#: Rows, a number of rows, nothing, or the identifier and the words of a refusal.
+Outcome = Any
+#: What a server adds for its clients, and where in a text an error is.
+_AROUND = re.compile(r"( when casting from source column .*)?(\n\nLINE .*|\. Detail: .*)?$", re.S)
+_LONG = "SELECT max(a.range + b.range) FROM range(1_000_000_000) a, range(1_000_000_000) b"
+_ENDLESS = "SELECT range, 'x' FROM range(1_000_000_000_000)"
+
+
+class Stock:
+    """A lake of the stock extension, called as ours is."""
+
+    def __init__(self, home: Path) -> None:
+        self._connection = duckdb.connect(config={"python_enable_replacements": False})
+        load_extensions(self._connection)
+        self._connection.execute(
+            f"ATTACH 'ducklake:sqlite:{home / 'stock.db'}' AS swanlake "
+            f"(DATA_PATH '{home / 'stock'}', DATA_INLINING_ROW_LIMIT 0)"
+        )
+
+    @classmethod
+    def plain(cls) -> Stock:
+        """DuckDB without a lake."""
+        plain = cls.__new__(cls)
+        plain._connection = duckdb.connect()
+        return plain
+
+    def run(self, sql: str, parameters: Any = None) -> Outcome:
+        """What a text gives: that of its last statement."""
+        outcome: Outcome = None
+        try:
+            for statement in self._connection.extract_statements(sql):
+                self._connection.execute(statement, parameters)
+                names = [column[0] for column in self._connection.description or ()]
+                rows = self._connection.fetchall()
+                outcome = rows or None
+                if names == ["Count"]:
+                    outcome = rows[0][0] if rows else None
+        except duckdb.Error as error:
+            said = translate(error)
+            return said.identifier, _AROUND.sub("", str(said))
+        return outcome
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class Ours:
+    """A session, as a stock client sees it."""
+
+    def __init__(self, server: ServerProcess) -> None:
+        self._connection = adbc.connect(server.url, autocommit=True)
+        self.cursor = self._connection.cursor()
+
+    def run(self, sql: str, parameters: Any = None) -> Outcome:
+        """What a text gives, as ``Stock`` says it."""
+        try:
+            self.cursor.execute(sql, parameters)
+            count = self.cursor.rowcount
+            rows = self.cursor.fetchall() if self.cursor.description else []
+        except adbc_driver_manager.Error as error:
+            name, _, words = str(error).partition("[FlightSQL] ")[2].partition(": ")
+            return name, _AROUND.sub("", words.partition(" (InvalidArgument; ")[0])
+        return rows or (None if count in (-1, 0) else count)
+
+    def close(self) -> None:
+        self.cursor.close()
+        self._connection.close()
+
+
+class Writes:
+    """A server with nothing else to do, and the lake it works on."""
+
+    def __init__(self, server: ServerProcess, lake: Lake) -> None:
+        self.server = server
+        self.lake = lake
+        self.flight = FlightSql(server.url)
+        #: Of the write that something came between.
+        self.outcome: Outcome = None
+
+    @property
+    def counts(self) -> dict[str, int]:
+        found: dict[str, int] = self.flight.status()["lake_writes"]
+        return found
+
+    @contextmanager
+    def counted(self) -> Iterator[dict[str, int]]:
+        """How many writes went which way, once the block is over."""
+        before, found = self.counts, dict[str, int]()
+        yield found
+        found.update({way: count - before[way] for way, count in self.counts.items()})
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keeps every session from its commit."""
+        location = self.lake.location(self.lake.catalog("swanlake").info)
+        with self.lake.turn([location], "test", lambda: None):
+            yield
+
+    @contextmanager
+    def meanwhile(self, write: Callable[[], object]) -> Iterator[None]:
+        """A block that comes between the files of a write and its commit."""
+        with ThreadPoolExecutor(1) as pool:
+            with self.held():
+                writing = pool.submit(write)
+                eventually(lambda: self.flight.status()["writers"])
+                yield
+            self.outcome = writing.result()
+
+    def files(self, schema: str) -> list[Path]:
+        """All that is below the directory of a schema."""
+        below = (self.server.home / "data" / "swanlake" / schema).rglob("*")
+        return [path for path in below if path.is_file()]
+
+    def orphans(self) -> list[str]:
+        """Files that no catalog knows."""
+        return [one.path for one in self.lake.orphans(age=timedelta(0), dry_run=True)]
+
+
+@pytest.fixture(scope="module")
+def writes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Writes]:
+    home = tmp_path_factory.mktemp("writes") / "home"
+    with (
+        ServerProcess(home) as server,
+        Lake.open(home / "catalogs", home / "data") as lake,
+    ):
+        writes = Writes(server, lake)
+        yield writes
+        writes.flight.close()
+
+
+@pytest.fixture(scope="module")
+def stock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stock]:
+    stock = Stock(tmp_path_factory.mktemp("stock"))
+    yield stock
+    stock.close()
+
+
+@pytest.fixture
+def ours(writes: Writes) -> Iterator[Ours]:
+    ours = Ours(writes.server)
+    yield ours
+    ours.close()
+
+
+@pytest.fixture(scope="module")
+def other_program(writes: Writes) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Stock DuckDB on the catalog of the server."""
+    path = writes.server.home / "catalogs" / "swanlake.sqlite"
+    with duckdb.connect() as connection:
+        load_extensions(connection)
+        connection.execute(f"ATTACH 'ducklake:sqlite:{path}' AS swanlake")
+        yield connection
+
+
+@pytest.fixture
+def schema(request: pytest.FixtureRequest, ours: Ours, stock: Stock) -> str:
+    """A schema of the test's own, in use on both sides."""
+    name = re.sub(r"\W+", "_", request.node.name)
+    for side in (stock, ours):
+        for sql in ("CREATE SCHEMA IF NOT EXISTS swanlake.other", f"CREATE SCHEMA swanlake.{name}"):
+            side.run(sql)
+        side.run(f"USE swanlake.{name}")
+    return name
+
+
+def content(side: Stock | Ours, schema: str) -> Any:
+    """The columns of all tables of a schema and of the other one, and their rows as texts."""
+    columns = side.run(
+        "SELECT schema_name, table_name, column_name, data_type, is_nullable FROM duckdb_columns() "
+        f"WHERE database_name = 'swanlake' AND schema_name IN ('{schema}', 'other') "
+        "ORDER BY schema_name, table_name, column_index"
+    )
+    tables = {f"swanlake.{identifier(row[0])}.{identifier(row[1])}" for row in columns}
+    rows = (f"SELECT '{number}', r::VARCHAR FROM {t} r" for number, t in enumerate(sorted(tables)))
+    return columns, side.run(f"{' UNION ALL '.join(rows)} ORDER BY ALL")
+
+
+def snapshots(side: Stock | Ours) -> int:
+    ((newest,),) = side.run("SELECT max(snapshot_id) FROM ducklake_snapshots('swanlake')")
+    return int(newest)
+
+
+def same(ours: Ours, stock: Stock, sql: str) -> Outcome:
+    """Runs it on both sides; what both say of it."""
+    expected, found = stock.run(sql), ours.run(sql)
+    assert (sql, found) == (sql, expected or None)
+    return found
+
+
+# ---- the same as stock ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("subject", SCRIPTS)
+def test_the_same_as_stock(
+    writes: Writes, ours: Ours, stock: Stock, schema: str, tmp_path: Path, subject: str
+) -> None:
+    refused = 0
+    made = snapshots(ours) - snapshots(stock)
+    with writes.counted() as counted:
+        for line in SCRIPTS[subject]:
+            sql = line.replace("{schema}", schema).replace("{home}", str(tmp_path))
+            refused += isinstance(same(ours, stock, sql), tuple)
+    assert snapshots(ours) - snapshots(stock) == made
+    assert content(ours, schema) == content(stock, schema)
+    # What is refused is left to the extension for its words; nothing else is.
+    assert counted["extension"] <= refused
+    assert counted["repeated"] == 0
+    assert writes.orphans() == []
+
+
+_RETURNING = """
+VALUES (1, 'x') RETURNING *
+VALUES (2, 'y'), (3, 'z') RETURNING a + 1 AS n, upper(b)
+SELECT range, 's' FROM range(3) RETURNING t.a
+VALUES (4, 'q') RETURNING "T".a, t.b AS bee
+(a) VALUES (5) RETURNING *
+AS x VALUES (6, 'w') RETURNING x.a
+SELECT 1, 'e' WHERE false RETURNING a
+BY NAME SELECT 8 AS a RETURNING b, a
+VALUES (12, 't.a') RETURNING 't.a' AS "t.a", b; -- t.a
+VALUES (NULL, 'x') RETURNING a
+VALUES (7, 'x') RETURNING nothing
+VALUES ('bad', 'x') RETURNING a
+VALUES (7, 'x') RETURNING count(*)
+VALUES (7, 'x') RETURNING (SELECT max(a) FROM t)
+""".strip().splitlines()
+
+
+def test_returning_is_that_of_a_table_of_duckdb(writes: Writes, ours: Ours, schema: str) -> None:
+    """The stock extension has none for its tables."""
+    plain = Stock.plain()
+    columns = "(a INTEGER NOT NULL, b VARCHAR DEFAULT 'none')"
+    with writes.counted() as counted:
+        for side in (plain, ours):
+            side.run(f"CREATE TABLE t {columns}")
+        for rows in _RETURNING:
+            same(ours, plain, f"INSERT INTO t {rows}")
+        same(ours, plain, "WITH v AS (SELECT 9) INSERT INTO t SELECT *, 'w' FROM v RETURNING a")
+    assert counted["extension"] == 0
+    same(ours, plain, "SELECT * FROM t ORDER BY ALL")
+    assert writes.orphans() == []
+
+
+def test_parameters(writes: Writes, ours: Ours, stock: Stock, schema: str) -> None:
+    same(ours, stock, "CREATE TABLE t (a INTEGER, b VARCHAR DEFAULT 'none', c INTEGER[])")
+    with writes.counted() as counted:
+        for sql, values in [
+            ("INSERT INTO t VALUES (?, ?, NULL)", [1, "x"]),
+            ("INSERT INTO t (b, a) VALUES ($2, $1)", [2, "y"]),
+            ("INSERT INTO t (a) SELECT a + ? FROM t WHERE b = ?", [100, "x"]),
+            ("WITH v AS (SELECT $1::INTEGER AS i) INSERT INTO t (a) SELECT i FROM v", [3]),
+            ("CREATE TABLE made AS SELECT ?::INTEGER AS a", [4]),
+            ("INSERT INTO t (a) VALUES (?)", ["bad"]),
+            ("INSERT INTO t (a) VALUES (?)", [None]),
+        ]:
+            assert (sql, ours.run(sql, values)) == (sql, stock.run(sql, values))
+        many = [(5, "five"), (6, None), (7, "seven")]
+        ours.cursor.executemany("INSERT INTO t (a, b) VALUES (?, lower(?))", many)
+        assert ours.cursor.rowcount == 3
+        ours.cursor.executemany("INSERT INTO t (a, c) VALUES ($1, $2)", [(8, [1, None]), (9, [])])
+    for row in many:
+        stock.run("INSERT INTO t (a, b) VALUES (?, lower(?))", row)
+    stock.run("INSERT INTO t (a, c) VALUES (8, [1, NULL]), (9, [])")
+    assert content(ours, schema) == content(stock, schema)
+    assert (counted["native"], counted["extension"]) == (8, 0)
+
+
+def test_rows_of_parameters_give_their_returning(ours: Ours, schema: str) -> None:
+    ours.run("CREATE TABLE t (a INTEGER)")
+    rows = pa.record_batch({"0": pa.array([1, 2, 3], pa.int32())})
+    ours.cursor.adbc_prepare("INSERT INTO t VALUES (?) RETURNING a * 2 AS twice")
+    ours.cursor.execute("INSERT INTO t VALUES (?) RETURNING a * 2 AS twice", rows)
+    assert sorted(ours.cursor.fetchall()) == [(2,), (4,), (6,)]
+    assert ours.run("SELECT count(*), sum(a)::INTEGER FROM t") == [(3, 6)]
+
+
+@pytest.mark.parametrize("frame", [pa.table, pd.DataFrame, pl.DataFrame], ids=["pa", "pd", "pl"])
+def test_bulk_ingestion_takes_the_short_way(
+    writes: Writes, ours: Ours, schema: str, frame: Callable[..., Any]
+) -> None:
+    rows = frame({"a": [1, 2, 3], "b": ["x", None, "z"]})
+    rows = pa.Table.from_pandas(rows) if isinstance(rows, pd.DataFrame) else rows
+    with writes.counted() as counted:
+        for mode in ("create", "append", "create_append", "replace", "create_append"):
+            assert ours.cursor.adbc_ingest("t", rows, mode=mode, db_schema_name=schema) == 3
+    assert counted == {"native": 5, "extension": 0, "repeated": 0}
+    assert ours.run("SELECT count(*), sum(a)::INTEGER, count(b) FROM t") == [(6, 12, 4)]
+
+
+def test_what_stock_keeps_from_null_is_kept_here_too(ours: Ours, schema: str) -> None:
+    """The stock extension does not look into nested columns that must not be NULL."""
+    ours.run("CREATE TABLE t (s STRUCT(a INTEGER) NOT NULL, l INTEGER[] NOT NULL)")
+    for rows in ("VALUES (NULL, [1])", "SELECT {'a': 1}, NULL"):
+        assert ours.run(f"INSERT INTO t {rows}")[0] == "CONSTRAINT_ERROR"
+    assert ours.run("INSERT INTO t SELECT {'a': NULL}, [NULL]") == 1
+
+
+def test_a_catalog_that_is_first_named_in_the_rows(writes: Writes, ours: Ours, schema: str) -> None:
+    writes.lake.create_catalog("pond").create_table("main", "t", [ColumnSpec("a", "INTEGER")])
+    ours.run("CREATE TABLE t AS SELECT 1 AS a")
+    with writes.counted() as counted:
+        assert ours.run("INSERT INTO t SELECT a FROM pond.main.t UNION ALL SELECT 2") == 1
+        assert ours.run("INSERT INTO pond.main.t SELECT * FROM t") == 2
+        assert ours.run("INSERT INTO pond.t VALUES ((SELECT max(a) FROM pond.t))") == 1
+    assert counted == {"native": 3, "extension": 0, "repeated": 0}
+    assert ours.run("FROM pond.t ORDER BY a") == [(1,), (2,), (2,)]
+
+
+def test_a_database_of_the_session_is_not_the_lake(writes: Writes, ours: Ours, schema: str) -> None:
+    ours.run("ATTACH ':memory:' AS mine")
+    ours.run("CREATE TABLE mine.main.t (a INTEGER)")
+    catalog = writes.lake.create_catalog("mine")
+    catalog.create_table("main", "t", [ColumnSpec("a", "INTEGER")])
+    before = catalog.snapshot_id()
+    assert ours.run("INSERT INTO mine.main.t VALUES (1)") == 1
+    assert ours.run("INSERT INTO mine.t SELECT 2") == 1
+    assert ours.run("FROM mine.main.t ORDER BY a") == [(1,), (2,)]
+    assert catalog.snapshot_id() == before
+    ours.run("DETACH mine")
+
+
+# ---- what fails leaves nothing -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("partitioned", [False, True])
+def test_a_failure_half_way_leaves_no_file(
+    writes: Writes, ours: Ours, schema: str, partitioned: bool
+) -> None:
+    ours.run("CREATE TABLE t (a INTEGER NOT NULL, b VARCHAR)")
+    if partitioned:
+        ours.run("ALTER TABLE t SET PARTITIONED BY (b)")
+    late = "CASE WHEN range = 499_999 THEN {} ELSE range::VARCHAR END, range % 3"
+    for write, value, refusal in (
+        ("INSERT INTO t", "'bad'", "CONVERSION_ERROR"),
+        ("INSERT INTO t", "NULL", "CONSTRAINT_ERROR"),
+        ("CREATE TABLE u AS", "error('late')", "INVALID_INPUT_ERROR"),
+    ):
+        sql = f"{write} SELECT {late.format(value)} FROM range(500_000)"
+        assert ours.run(sql)[0] == refusal
+    assert writes.files(schema) == []
+    assert ours.run("SELECT count(*) FROM t") == [(0,)]
+
+
+@pytest.mark.parametrize(
+    "sql", [f"INSERT INTO t {_ENDLESS}", f"CREATE TABLE u AS {_ENDLESS}"], ids=["insert", "create"]
+)
+def test_a_write_is_stopped_and_leaves_no_file(
+    writes: Writes, ours: Ours, schema: str, sql: str
+) -> None:
+    ours.run("CREATE TABLE t (a BIGINT, b VARCHAR)")
+    with closing(FlightSql(writes.server.url)) as late:
+        late.query(f"USE swanlake.{schema}")
+        with pytest.raises(pa.lib.ArrowException, match="QUERY_TIMEOUT"):
+            late.query(sql, x_swanlake_query_timeout_seconds="0.3")
+    assert writes.files(schema) == []
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(ours.run, sql)
+        eventually(lambda: writes.flight.status()["statements_running"])
+        eventually(lambda: writes.files(schema))
+        ours.cursor.adbc_cancel()
+        assert isinstance(running.result(), tuple)
+    eventually(lambda: not writes.files(schema))
+    assert ours.run("SELECT count(*) FROM t") == [(0,)]
+
+
+def test_a_write_that_waits_for_the_catalog_can_be_stopped(
+    writes: Writes, ours: Ours, schema: str
+) -> None:
+    ours.run("CREATE TABLE t (a INTEGER)")
+    ours.run("CREATE TABLE u AS SELECT 1::BIGINT AS a")
+    with (
+        closing(FlightSql(writes.server.url)) as late,
+        closing(Ours(writes.server)) as other,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        late.query(f"USE swanlake.{schema}")
+        holding = pool.submit(other.run, f"UPDATE swanlake.{schema}.u SET a = ({_LONG})")
+        eventually(lambda: writes.flight.status()["writers"])
+        for rows in ("VALUES (1)", "SELECT 1", "VALUES (1) RETURNING a"):
+            with pytest.raises(pa.lib.ArrowException, match="QUERY_TIMEOUT"):
+                late.query(f"INSERT INTO t {rows}", x_swanlake_query_timeout_seconds="0.3")
+        other.cursor.adbc_cancel()
+        assert isinstance(holding.result(), tuple)
+    assert ours.run("SELECT count(*) FROM t") == [(0,)]
+    eventually(lambda: writes.orphans() == [])
+
+
+# ---- tables that change meanwhile ----------------------------------------------------------------
+
+_GONE = ("CATALOG_ERROR", "Catalog Error: Table with name t does not exist!")
+
+
+@pytest.mark.parametrize(
+    ("change", "rows"),
+    [
+        ("ALTER TABLE t ADD COLUMN c INTEGER DEFAULT 7", [(1, "x", 7)]),
+        ("DROP TABLE t; CREATE TABLE t (b VARCHAR, a BIGINT)", [("x", 1)]),
+        ("ALTER TABLE t SET PARTITIONED BY (b)", [(1, "x")]),
+    ],
+)
+@pytest.mark.parametrize("given", ["VALUES (1, 'x')", "SELECT 1, 'x'"])
+def test_an_insert_is_begun_anew_for_the_table_as_it_is(
+    writes: Writes,
+    ours: Ours,
+    other_program: duckdb.DuckDBPyConnection,
+    schema: str,
+    given: str,
+    change: str,
+    rows: list[Any],
+) -> None:
+    ours.run("CREATE TABLE t (a INTEGER, b VARCHAR)")
+    other_program.execute(f"USE swanlake.{schema}")
+    with (
+        writes.counted() as counted,
+        writes.meanwhile(lambda: ours.run(f"INSERT INTO t (a, b) {given}")),
+    ):
+        other_program.execute(change)
+    assert writes.outcome == 1
+    assert ours.run("FROM t") == rows
+    assert counted == {"native": 1, "extension": 0, "repeated": 1}
+    assert writes.orphans() == []
+
+
+@pytest.mark.parametrize(
+    ("sql", "change", "outcome"),
+    [
+        ("INSERT INTO t VALUES (1)", "DROP TABLE t", "CATALOG_ERROR"),
+        ("INSERT INTO t SELECT 1", "DROP TABLE t; CREATE VIEW t AS SELECT 5 AS a", "CATALOG_ERROR"),
+        ("CREATE TABLE u AS SELECT 1 AS a", "CREATE TABLE u (a INTEGER)", "CATALOG_ERROR"),
+        ("CREATE TABLE IF NOT EXISTS u AS SELECT 1 AS a", "CREATE TABLE u (b INTEGER)", None),
+        ("CREATE OR REPLACE TABLE u AS SELECT 1 AS a", "CREATE TABLE u (b INTEGER)", 1),
+        ("CREATE OR REPLACE TABLE t AS SELECT 1 AS a", "DROP TABLE t", 1),
+        ("CREATE OR REPLACE TABLE t AS SELECT 1 AS a", "ALTER TABLE t ADD COLUMN b INTEGER", 1),
+    ],
+)
+def test_another_end_if_the_table_came_or_went(
+    writes: Writes,
+    ours: Ours,
+    other_program: duckdb.DuckDBPyConnection,
+    schema: str,
+    sql: str,
+    change: str,
+    outcome: Outcome,
+) -> None:
+    ours.run("CREATE TABLE t (a INTEGER)")
+    other_program.execute(f"USE swanlake.{schema}")
+    with writes.meanwhile(lambda: ours.run(sql)):
+        other_program.execute(change)
+    found = writes.outcome
+    assert (found[0] if isinstance(found, tuple) else found) == outcome
+    if outcome == 1:
+        assert ours.run("FROM t" if "TABLE t" in sql else "FROM u") == [(1,)]
+    assert writes.orphans() == []
+
+
+def test_rows_that_can_be_read_once_are_not_begun_anew(
+    writes: Writes, ours: Ours, other_program: duckdb.DuckDBPyConnection, schema: str
+) -> None:
+    ours.run("CREATE TABLE t (a INTEGER)")
+    other_program.execute(f"USE swanlake.{schema}")
+    rows = pa.table({"a": pa.array([1, 2], pa.int32())})
+
+    def ingest() -> Outcome:
+        with pytest.raises(adbc_driver_manager.Error, match="COMMIT_CONFLICT"):
+            ours.cursor.adbc_ingest("t", rows, mode="append", db_schema_name=schema)
+
+    with writes.meanwhile(ingest):
+        other_program.execute("ALTER TABLE t ADD COLUMN b INTEGER")
+    assert ours.run("SELECT count(*) FROM t") == [(0,)]
+    assert writes.orphans() == []
+
+
+# ---- afterwards ----------------------------------------------------------------------------------
+
+
+def test_stock_reads_the_same_of_the_catalog(
+    writes: Writes, ours: Ours, other_program: duckdb.DuckDBPyConnection
+) -> None:
+    tables = ours.run(
+        'SELECT format(\'"{}"."{}"\', table_schema, replace(table_name, \'"\', \'""\')) '
+        "FROM information_schema.tables WHERE table_catalog = 'swanlake'"
+    )
+    for (table,) in tables or ():
+        sql = f"SELECT count(*), sum(hash(r)::HUGEINT)::VARCHAR FROM swanlake.{table} r"
+        assert (table, other_program.execute(sql).fetchall()) == (table, ours.run(sql))
+    catalog = writes.lake.catalog("swanlake")
+    assert catalog.check() == []
+    assert catalog.missing_files() == []
+    assert writes.orphans() == []
+
+
+@pytest.mark.parametrize("subject", ["texts", "not null"])
+def test_the_same_on_postgresql(
+    start_server: Callable[..., ServerProcess],
+    postgres_database: str,
+    stock: Stock,
+    tmp_path: Path,
+    subject: str,
+) -> None:
+    server = start_server(SWANLAKE_METABASE_URL=postgres_database)
+    with closing(Ours(server)) as ours, closing(FlightSql(server.url)) as flight:
+        schema = f"on_postgresql_{subject.replace(' ', '_')}"
+        for side in (stock, ours):
+            side.run(f"CREATE SCHEMA swanlake.{schema}")
+            side.run(f"USE swanlake.{schema}")
+        refused = 0
+        for line in SCRIPTS[subject]:
+            refused += isinstance(same(ours, stock, line.replace("{schema}", schema)), tuple)
+        assert content(ours, schema) == content(stock, schema)
+        assert flight.status()["lake_writes"]["extension"] <= refused

@@ -1,0 +1,448 @@
+"""Statements that add rows, for a session and for stock DuckDB: both must do the same with them.
+
+One statement a line, with ``↵`` for a line break in it. Each script runs in a schema of its own,
+``{schema}``; files are in ``{home}``.
+"""
+
+from __future__ import annotations
+
+_TEXTS = {
+    "defaults": r"""
+CREATE TABLE t (a INTEGER, b VARCHAR DEFAULT 'x', c TIMESTAMP DEFAULT now()::TIMESTAMP, d INTEGER DEFAULT 1+2, e DATE DEFAULT '2024-01-01', f BOOLEAN DEFAULT true)
+INSERT INTO t (a) VALUES (1)
+INSERT INTO t (a) SELECT 2
+INSERT INTO t (a,b,d) VALUES (3, DEFAULT, DEFAULT),(4,'y',9)
+INSERT INTO t DEFAULT VALUES
+INSERT INTO t (f, a) SELECT false, 7
+UPDATE t SET c = NULL
+CREATE TABLE u (id UUID DEFAULT uuid(), i INTEGER DEFAULT 42, s VARCHAR DEFAULT 'it''s', n INTEGER DEFAULT NULL, l DECIMAL(5,2) DEFAULT 1.25, ts TIMESTAMPTZ DEFAULT '2024-01-01 00:00:00+00', bl BLOB DEFAULT '\xAA'::BLOB, iv INTERVAL DEFAULT INTERVAL 1 DAY)
+INSERT INTO u (i) SELECT 1 UNION ALL SELECT 2
+INSERT INTO u (i) VALUES (3)
+INSERT INTO u BY NAME SELECT 4 AS i
+INSERT INTO u DEFAULT VALUES
+UPDATE u SET id=NULL
+ALTER TABLE u ADD COLUMN x INTEGER DEFAULT 5
+INSERT INTO u (i) VALUES (9)
+INSERT INTO u (i) SELECT 10
+ALTER TABLE u ALTER x SET DEFAULT 6
+INSERT INTO u (i) SELECT 11
+INSERT INTO u (i) VALUES (12)
+ALTER TABLE u ALTER x DROP DEFAULT
+INSERT INTO u (i) SELECT 13
+UPDATE u SET id=NULL
+""",  # noqa: E501
+    "not null": r"""
+CREATE TABLE t (a INTEGER NOT NULL, b VARCHAR)
+INSERT INTO t VALUES (NULL, 'x')
+INSERT INTO t SELECT NULL, 'x'
+INSERT INTO t (b) VALUES ('x')
+INSERT INTO t (b) SELECT 'x'
+INSERT INTO t BY NAME SELECT 'x' AS b
+INSERT INTO t SELECT CASE WHEN range=9000 THEN NULL ELSE range END, 'x' FROM range(10000)
+INSERT INTO t VALUES (1, NULL)
+INSERT INTO t SELECT 1, NULL
+CREATE TABLE "o.d d" ("co l" INTEGER NOT NULL)
+INSERT INTO "o.d d" SELECT NULL::INTEGER
+INSERT INTO "o.d d" VALUES (NULL)
+""",
+    "columns": r"""
+CREATE TABLE t (a INTEGER, b VARCHAR, c DOUBLE)
+INSERT INTO t (c, a) VALUES (1.5, 2)
+INSERT INTO t (c, a) SELECT 1.5, 2
+INSERT INTO t (C, B, A) SELECT 1.5, 'x', 2
+INSERT INTO t (a, a) VALUES (1, 2)
+INSERT INTO t (a, a) SELECT 1, 2
+INSERT INTO t (a, A) SELECT 1, 2
+INSERT INTO t (a, z) SELECT 1, 2
+INSERT INTO t (a, z) VALUES (1, 2)
+INSERT INTO t SELECT 1, 2
+INSERT INTO t VALUES (1, 2)
+INSERT INTO t SELECT 1, 2, 3, 4
+INSERT INTO t VALUES (1, 2, 3, 4)
+INSERT INTO t (a) SELECT 1, 2
+INSERT INTO t (a) VALUES (1, 2)
+INSERT INTO t () VALUES ()
+INSERT INTO t BY NAME SELECT 1 AS a, 2 AS c
+INSERT INTO t BY NAME SELECT 1 AS a, 2 AS z
+INSERT INTO t BY NAME SELECT 1 AS a, 2 AS A
+INSERT INTO t BY NAME (a) SELECT 1 AS a
+INSERT INTO t (a) BY NAME SELECT 1 AS a
+INSERT INTO t BY NAME VALUES (1)
+INSERT INTO t BY NAME SELECT 1 AS rowid
+INSERT INTO t (rowid) SELECT 1
+INSERT INTO t BY POSITION SELECT 1, 'p', 2
+INSERT INTO t AS x (a) SELECT 7
+INSERT INTO t AS x SELECT 7, 'b', 1
+INSERT INTO t AS x VALUES (8, 'b', 1)
+INSERT INTO nowhere SELECT 1
+INSERT INTO nowhere VALUES (1)
+INSERT INTO nope.main.t VALUES (1)
+INSERT INTO swanlake.nope.t SELECT 1
+INSERT INTO t SELECT * FROM nowhere
+INSERT INTO t SELECT z FROM t
+""",
+    "odd names": r"""
+CREATE TABLE "a.b" ("x.y" INTEGER, "sel""ect" INTEGER, "ü🦢" VARCHAR, "select" INTEGER, "Mixed" INTEGER)
+INSERT INTO "a.b" VALUES (1, 2, 'q', 3, 4)
+INSERT INTO "a.b" SELECT 1, 2, 'q', 3, 4
+INSERT INTO "a.b" ("select", "x.y", "sel""ect") SELECT 1, 2, 3
+INSERT INTO "a.b" ("select", "x.y", "sel""ect", mixed) VALUES (1, 2, 3, 4)
+INSERT INTO "a.b" BY NAME SELECT 1 AS "x.y", 5 AS "MIXED", 3 AS "select", 'a' AS "ü🦢"
+INSERT INTO "A.B" SELECT 1, 2, 'q', 3, 4
+CREATE TABLE "ta""ble" AS SELECT 1 AS "c""d", 2 AS "from"
+INSERT INTO "ta""ble" SELECT 3, 4
+INSERT INTO "ta""ble" VALUES (3, 4)
+CREATE TABLE "values" ("values" INTEGER)
+INSERT INTO "values" VALUES (1)
+INSERT INTO "values" ("values") VALUES (2)
+INSERT INTO "values" ("values") SELECT 2
+INSERT INTO "values" BY NAME SELECT "values" FROM "values"
+CREATE TABLE "select" AS SELECT 1 AS "order"
+INSERT INTO "select" FROM "select"
+INSERT INTO "select" TABLE "select"
+CREATE TABLE by (name INTEGER, position INTEGER)
+INSERT INTO by VALUES (1,2)
+INSERT INTO by (name) VALUES (1)
+INSERT INTO by BY NAME SELECT 1 AS name
+INSERT INTO by SELECT 1, 2
+CREATE TABLE returning_ (returning_ INTEGER)
+INSERT INTO returning_ SELECT 1
+CREATE TABLE "  " AS SELECT 1 AS " "
+INSERT INTO "  " VALUES (2)
+INSERT INTO "  " SELECT 2
+CREATE TABLE given (c0 INTEGER, given INTEGER)
+INSERT INTO given (given) SELECT c0 FROM given
+INSERT INTO given (given) VALUES (3)
+INSERT INTO given (given) SELECT given.c0 FROM given
+CREATE TABLE "Ä" ("ä" INTEGER, "Ä" INTEGER)
+INSERT INTO "Ä" SELECT 1, 2
+INSERT INTO "Ä" ("Ä") SELECT 5
+INSERT INTO "ä" SELECT 1, 2
+""",  # noqa: E501
+    "queries": r"""
+CREATE TABLE t (a INTEGER, b VARCHAR)
+INSERT INTO t WITH v AS (SELECT 1 AS i) SELECT i, 'cte' FROM v
+WITH v AS (SELECT 2 AS i) INSERT INTO t SELECT i, 'before' FROM v
+WITH v AS (SELECT 2 AS i), w AS (SELECT 3) INSERT INTO t (a) SELECT i FROM v UNION ALL FROM w
+WITH RECURSIVE r(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM r WHERE i<5) INSERT INTO t SELECT i, 'rec' FROM r
+INSERT INTO t WITH RECURSIVE r(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM r WHERE i<5) SELECT i, 'rec' FROM r
+WITH v AS (SELECT 1) INSERT INTO t VALUES (1, 'vv')
+INSERT INTO t SELECT 1, 'a' UNION SELECT 1, 'a' UNION ALL SELECT 2, 'b'
+INSERT INTO t SELECT range, 'o' FROM range(10) ORDER BY range DESC LIMIT 3
+INSERT INTO t SELECT range, 'o' FROM range(10) LIMIT 0
+INSERT INTO t SELECT 1, 'z' WHERE false
+INSERT INTO t (SELECT 5, 'paren')
+INSERT INTO t ((SELECT 5, 'paren2'))
+(INSERT INTO t SELECT 1, 'x')
+INSERT INTO t FROM t
+INSERT INTO t TABLE t
+INSERT INTO t SELECT * FROM t
+INSERT INTO t SELECT max(a)+1, 'max' FROM t
+INSERT INTO t VALUES ((SELECT max(a)+1 FROM t), 'sub')
+INSERT INTO t VALUES ((SELECT count(*) FROM t), (SELECT min(b) FROM t WHERE a > 3))
+INSERT INTO t (VALUES (11,'pv'), (12,'pv2'))
+INSERT INTO t SELECT * FROM (VALUES (1, 'x'), ('2', 'y')) v
+INSERT INTO t VALUES (1, 'x'), ('2', 'y'), (3.7, 5)
+INSERT INTO t VALUES (1, 'x'), ('bad', 'y')
+INSERT INTO t VALUES (1, 'x'), (2)
+INSERT INTO t SELECT 'bad', 'y'
+INSERT INTO t SELECT CASE WHEN range=9999 THEN 'bad' ELSE range::VARCHAR END, 'y' FROM range(10000)
+INSERT INTO t SELECT 3000000000, 'y'
+INSERT INTO t VALUES (3000000000, 'y')
+INSERT INTO t SELECT 1, 'a' FROM range(3) t(a)
+INSERT INTO t SELECT a, b FROM t AS x WHERE x.a = 1 AND EXISTS (SELECT 1 FROM t AS y WHERE y.a = x.a AND y.b='sub')
+INSERT INTO t SELECT unnest([1,2]), unnest(['a','b'])
+INSERT INTO t DESCRIBE SELECT 1
+INSERT INTO t SELECT a, b FROM t USING SAMPLE 0 ROWS
+INSERT INTO t SELECT 1, 'x' -- comment
+-- first↵INSERT INTO t SELECT 1, 'c1'
+/* a */ INSERT /* b */ INTO /* c */ t /* d */ (a /* e */, b) /* f */ SELECT 1, /* g */ 'c2' /* h */ ; -- i
+/* a */ INSERT /* b */ INTO /* c */ t /* d */ (a /* e */, b) /* f */ VALUES (1, /* g */ 'c3') /* h */ ; -- i
+INSERT INTO t VALUES (1, 'c4') -- end
+INSERT INTO t VALUES (1, 'c5'); -- end↵
+INSERT INTO t SELECT 1, 'c6' -- from↵;
+INSERT INTO t VALUES (1, 'm1'); INSERT INTO t VALUES (2, 'm2')
+INSERT INTO t SELECT 1, 'm3'; INSERT INTO t SELECT a, 'm4' FROM t WHERE b = 'm3';;
+INSERT INTO t SELECT 1, 'm5'; INSERT INTO t SELECT 'bad', 'm6'
+INSERT OR REPLACE INTO t VALUES (1, 'x')
+INSERT OR IGNORE INTO t VALUES (1, 'x')
+INSERT INTO t VALUES (1, 'x') ON CONFLICT DO NOTHING
+INSERT INTO t SELECT 1, 'conflict on'
+INSERT INTO t SELECT 1, error('no')
+INSERT INTO t SELECT 1, 'a' WHERE (SELECT error('boom')) IS NULL
+INSERT INTO t SELECT row_number() OVER (ORDER BY a, b), b FROM t WHERE a=1
+INSERT INTO t SELECT COLUMNS(*) FROM t LIMIT 1
+INSERT INTO t BY NAME SELECT * REPLACE (a+100 AS a) FROM t ORDER BY a,b LIMIT 1
+FROM t INSERT INTO t
+""",  # noqa: E501
+    "texts": r"""
+CREATE TABLE t (a INTEGER, b VARCHAR)
+WITH v AS (SELECT 2 AS i) INSERT INTO t WITH w AS (SELECT i FROM v) SELECT i, 'before' FROM w
+WITH v AS (SELECT 2 AS a) INSERT INTO t BY NAME SELECT a FROM v
+WITH v AS (SELECT 2 AS a) INSERT INTO t VALUES ((SELECT a FROM v), 'x')
+WITH v AS MATERIALIZED (SELECT 2 AS a) INSERT INTO t (a) FROM v;; -- e
+INSERT INTO t VALUES (1, 'a;b') -- x; y
+INSERT INTO t VALUES (1, 'a;b -- '); -- x; y
+INSERT INTO t SELECT 1, 'a;b /* '; /* x; y */
+INSERT INTO t SELECT 'x'::INTEGER, 'b'
+INSERT INTO t SELECT q::INTEGER, 'b' FROM (SELECT 'x' AS q)
+INSERT INTO t VALUES ('x'::INTEGER, 'b')
+INSERT INTO t VALUES (1, 'b'), (2, (SELECT z FROM t))
+INSERT INTO t VALUES (1, (SELECT b FROM t))
+INSERT INTO t SELECT 1, (SELECT b FROM t)
+CREATE TABLE nul (a VARCHAR DEFAULT 'NULL', b INTEGER DEFAULT 3)
+INSERT INTO nul (b) VALUES (1)
+INSERT INTO nul (b) SELECT 1
+INSERT INTO nul DEFAULT VALUES
+ALTER TABLE nul ALTER b DROP DEFAULT
+INSERT INTO nul DEFAULT VALUES
+INSERT INTO nul (a) SELECT 'x'
+INSERT INTO swanlake.{schema}.t SELECT a, b FROM swanlake.{schema}.t LIMIT 1
+""",
+    "types": r"""
+CREATE TABLE n (s STRUCT(a INTEGER, b VARCHAR), l INTEGER[], m MAP(VARCHAR, INTEGER), ls STRUCT(x INTEGER, y INTEGER[])[], d DECIMAL(10,2))
+INSERT INTO n VALUES ({'a':1,'b':'x'}, [1,2], MAP{'k':1}, [{'x':1,'y':[1]}], 1.005)
+INSERT INTO n SELECT {'a':1,'b':'x'}, [1,2], MAP{'k':1}, [{'x':1,'y':[1]}], 1.005
+INSERT INTO n SELECT {'b':'x','a':1}, [], MAP{}, [], 1
+INSERT INTO n VALUES ({'b':'x','a':1}, [], MAP{}, [], 1)
+INSERT INTO n SELECT {'b':'x'}, NULL, NULL, NULL, NULL
+INSERT INTO n VALUES ({'b':'x'}, NULL, NULL, NULL, NULL)
+INSERT INTO n SELECT {'z':'x'}, NULL, NULL, NULL, NULL
+INSERT INTO n VALUES ({'z':'x'}, NULL, NULL, NULL, NULL)
+INSERT INTO n SELECT row(1,'r'), NULL, NULL, [NULL], NULL
+INSERT INTO n SELECT NULL, ['x'], NULL, NULL, NULL
+INSERT INTO n SELECT NULL, '[1,2]', NULL, NULL, '1.5'
+INSERT INTO n (d) SELECT 123456789.123
+INSERT INTO n (d) VALUES (123456789.123)
+CREATE TABLE e (a DATE, b TIME, c TIMESTAMP, d TIMESTAMPTZ, e TIMESTAMP_S, f TIMESTAMP_MS, g TIMESTAMP_NS, h INTERVAL, i UUID, j JSON, k BLOB, l FLOAT, m DOUBLE, n HUGEINT, o UHUGEINT, p TIMETZ, q BOOLEAN, r UBIGINT)
+INSERT INTO e VALUES ('infinity','24:00:00','infinity','infinity','2024-01-01','-infinity','2024-01-01 00:00:00.000000001','1 month','e9a1c0f2-7f3b-4d7c-8a11-0123456789ab','{"a":1}','\x00\xFF','nan','-inf',-1267650600228229401496703205376,0,'12:00:00+02','f',18446744073709551615)
+INSERT INTO e SELECT 'infinity','24:00:00','infinity','infinity','2024-01-01','-infinity','2024-01-01 00:00:00.000000001','1 month','e9a1c0f2-7f3b-4d7c-8a11-0123456789ab','{"a":1}','\x00\xFF','nan','-inf',-1267650600228229401496703205376,0,'12:00:00+02','f',18446744073709551615
+INSERT INTO e (h) VALUES ('-5 days')
+INSERT INTO e (h) SELECT INTERVAL '-5 days'
+INSERT INTO e (e) VALUES ('infinity')
+INSERT INTO e (e) SELECT 'infinity'
+INSERT INTO e (j) SELECT '{bad'
+INSERT INTO e (j) VALUES ('{bad')
+INSERT INTO e (i) SELECT 'x'
+INSERT INTO e (k) VALUES ('\xZZ')
+INSERT INTO e (a) SELECT 1
+INSERT INTO e (a) VALUES (1)
+INSERT INTO e (a) SELECT '2023-02-29'
+""",  # noqa: E501
+    "create as": r"""
+CREATE TABLE t AS SELECT 1 AS a, 'x' AS b
+CREATE TABLE t AS SELECT 2 AS a
+CREATE TABLE IF NOT EXISTS t AS SELECT 3 AS a
+CREATE TABLE IF NOT EXISTS t2 AS SELECT 3 AS a FROM range(4)
+CREATE OR REPLACE TABLE t AS SELECT 4 AS a, 5 AS c
+CREATE OR REPLACE TABLE t AS SELECT a+1 AS a, c FROM t UNION ALL FROM t
+CREATE OR REPLACE TABLE fresh AS SELECT 1 AS a
+CREATE TABLE nodata AS SELECT 1 AS a, 'x' AS b WITH NO DATA
+CREATE TABLE withdata AS SELECT 1 AS a WITH DATA
+CREATE TABLE empty_ AS SELECT 1 AS a WHERE false
+CREATE TABLE dup AS SELECT 1 AS a, 2 AS a, 3 AS A, 4 AS a_1
+CREATE TABLE dup2 AS SELECT 1 AS a_1, 2 AS a, 3 AS a
+CREATE TABLE nul AS SELECT NULL AS a, [] AS b, [NULL] AS c, {'a': NULL} AS d, MAP {} AS e
+CREATE TABLE nul2 AS SELECT NULL AS a
+CREATE TABLE en AS SELECT 'a'::ENUM('a','b') AS e
+CREATE TABLE arr AS SELECT [1,2,3]::INTEGER[3] AS e
+CREATE TABLE bi AS SELECT '101'::BIT AS e
+CREATE TABLE un AS SELECT union_value(a := 1) AS e
+CREATE TABLE vn AS SELECT '1'::BIGNUM AS e
+CREATE TABLE co AS SELECT 'x' COLLATE NOCASE AS e
+CREATE TABLE nope.t AS SELECT 1
+CREATE TABLE swanlake.nope.t AS SELECT 1
+CREATE TABLE other.{schema}_t AS SELECT 1 AS a
+CREATE TABLE swanlake.other.{schema}_u AS SELECT 1 AS a
+CREATE TABLE unnamed AS SELECT 1, 'x', 1+1, max(range) FROM range(3)
+CREATE VIEW v AS SELECT 1 AS a
+CREATE TABLE v AS SELECT 1 AS a
+CREATE TABLE IF NOT EXISTS v AS SELECT 1 AS a
+CREATE OR REPLACE TABLE v AS SELECT 1 AS a
+INSERT INTO v SELECT 1
+INSERT INTO v VALUES (1)
+CREATE TABLE cols(x, y) AS SELECT 1, 2
+CREATE TABLE cols2(x) AS SELECT 1, 2
+CREATE TABLE bad AS SELECT 'x'::INTEGER AS a
+CREATE TABLE bad2 AS SELECT error('x') AS a FROM range(10000)
+CREATE TABLE bad3 AS SELECT * FROM nowhere
+CREATE TABLE w AS WITH q AS (SELECT 1 AS a) SELECT * FROM q
+CREATE TABLE f AS FROM range(3)
+CREATE TABLE f2 AS FROM range(3) ORDER BY range DESC
+CREATE TABLE vals AS VALUES (1, 'a'), (2, 'b')
+CREATE TABLE tb AS TABLE t
+CREATE TABLE par AS (SELECT 1 AS a)
+CREATE TABLE "od d.""q" AS SELECT 1 AS "x y"
+CREATE OR REPLACE TABLE "OD D.""q" AS SELECT 2 AS "x y"
+CREATE OR REPLACE TABLE T AS SELECT 8 AS a
+CREATE TABLE big AS SELECT range AS a, range::VARCHAR AS b FROM range(3000)
+CREATE TABLE "" AS SELECT 1
+CREATE TABLE ec AS SELECT 1 AS ""
+CREATE TABLE st AS SELECT {'a':1,'A':2} AS s
+CREATE TABLE desc_ AS DESCRIBE SELECT 1 AS a
+CREATE TABLE sm AS SUMMARIZE SELECT 1 AS a
+CREATE UNLOGGED TABLE ul AS SELECT 1 AS a
+CREATE TABLE pk (a INTEGER PRIMARY KEY)
+CREATE TABLE gen (a INTEGER, b INTEGER GENERATED ALWAYS AS (a+1))
+/* x */ CREATE /* y */ TABLE /* z */ cm /* q */ AS /* r */ SELECT 1 AS a -- end
+CREATE TABLE cm2 AS SELECT 1 AS a -- end↵; -- more
+CREATE TABLE pb PARTITIONED BY (a) AS SELECT range%3 AS a, range AS b FROM range(9)
+CREATE TABLE sb SORTED BY (a) AS SELECT range%3 AS a, range AS b FROM range(9)
+CREATE TABLE wo WITH (x=1) AS SELECT 1 AS a
+""",
+    "partitions": r"""
+CREATE TABLE p (a INTEGER, ts TIMESTAMP, s VARCHAR)
+ALTER TABLE p SET PARTITIONED BY (a)
+INSERT INTO p VALUES (1, '2024-01-01', 'x'), (2, '2024-02-01', 'y'), (NULL, NULL, NULL)
+INSERT INTO p SELECT range%3, TIMESTAMP '2024-01-01' + INTERVAL (range) DAY, 'r' FROM range(50)
+INSERT INTO p SELECT 1, NULL, NULL WHERE false
+INSERT INTO p SELECT 'bad', NULL, NULL
+ALTER TABLE p SET PARTITIONED BY (year(ts), month(ts), day(ts), hour(ts))
+INSERT INTO p SELECT range%3, TIMESTAMP '2024-01-01' + INTERVAL (range) HOUR, 'r' FROM range(30)
+INSERT INTO p VALUES (1, '2024-01-01', 'x'), (NULL, NULL, NULL)
+ALTER TABLE p SET PARTITIONED BY (bucket(4, s))
+INSERT INTO p SELECT range, NULL, range::VARCHAR FROM range(30)
+INSERT INTO p VALUES (1, '2024-01-01', 'x')
+ALTER TABLE p RESET PARTITIONED BY
+INSERT INTO p VALUES (1, '2024-01-01', 'x')
+ALTER TABLE p SET SORTED BY (s DESC, a)
+INSERT INTO p SELECT range, NULL, range::VARCHAR FROM range(30)
+INSERT INTO p VALUES (1, '2024-01-01', 'x')
+CREATE TABLE q ("p q" VARCHAR, "at.x" DATE)
+ALTER TABLE q SET PARTITIONED BY ("p q", month("at.x"))
+INSERT INTO q SELECT 'a/b=c', DATE '2024-01-01' UNION ALL SELECT '', NULL
+INSERT INTO q VALUES ('a b', '2024-01-01')
+""",
+    "places": r"""
+CREATE TABLE t (a INTEGER)
+INSERT INTO {schema}.t SELECT 1
+INSERT INTO swanlake.{schema}.t SELECT 1
+INSERT INTO SWANLAKE.{schema}.T VALUES (2)
+CREATE TABLE other.{schema}_p (a INTEGER)
+INSERT INTO other.{schema}_p VALUES (1)
+INSERT INTO other.{schema}_p SELECT 2
+INSERT INTO {schema}_p SELECT 2
+USE other
+INSERT INTO {schema}_p SELECT 3
+INSERT INTO {schema}_p VALUES (4)
+INSERT INTO {schema}.t SELECT * FROM {schema}_p
+SET schema='{schema}'
+INSERT INTO t SELECT 5
+SET search_path='other,{schema}'
+INSERT INTO t SELECT 6
+INSERT INTO t VALUES (6)
+INSERT INTO {schema}_p VALUES (7)
+CREATE TABLE {schema}_where AS SELECT 1 AS a
+RESET search_path
+USE swanlake.{schema}
+CREATE TEMP TABLE t (a INTEGER, b INTEGER)
+INSERT INTO t VALUES (1, 2)
+INSERT INTO t SELECT 1, 2
+INSERT INTO t VALUES (1)
+INSERT INTO {schema}.t VALUES (10)
+INSERT INTO temp.t VALUES (1, 2)
+INSERT INTO temp.main.t VALUES (1, 2)
+INSERT INTO swanlake.{schema}.t SELECT a FROM t
+CREATE TABLE t AS SELECT 1
+CREATE OR REPLACE TABLE t AS SELECT 77 AS a
+SELECT * FROM t
+DROP TABLE temp.t
+CREATE TEMP VIEW t AS SELECT 1 AS a
+INSERT INTO t VALUES (1)
+INSERT INTO t SELECT 1
+DROP VIEW temp.t
+CREATE SCHEMA swanlake
+CREATE TABLE swanlake.{schema}.x (a INTEGER)
+INSERT INTO swanlake.x VALUES (1)
+INSERT INTO swanlake.x SELECT 1
+CREATE TABLE swanlake.y AS SELECT 1 AS a
+CREATE TABLE swanlake.swanlake.x (a INTEGER)
+INSERT INTO swanlake.x VALUES (2)
+CREATE TABLE swanlake.main.x (a INTEGER)
+INSERT INTO swanlake.x VALUES (3)
+SELECT * FROM swanlake.main.x
+SELECT * FROM swanlake.swanlake.x
+DROP SCHEMA swanlake.swanlake CASCADE
+INSERT INTO swanlake.x VALUES (4)
+INSERT INTO swanlake.x SELECT 4
+DROP TABLE swanlake.main.x
+CREATE TABLE memory.main.mm (a INTEGER)
+INSERT INTO memory.main.mm VALUES (1)
+INSERT INTO memory.mm SELECT 1
+CREATE TABLE memory.main.m2 AS SELECT 1 AS a
+INSERT INTO t SELECT a FROM memory.mm
+USE memory
+CREATE TABLE m3 AS SELECT 1 AS a
+INSERT INTO m3 SELECT 1
+INSERT INTO {schema}.t SELECT 1
+INSERT INTO swanlake.{schema}.t SELECT 1
+USE swanlake.{schema}
+DROP TABLE memory.main.mm
+DROP TABLE memory.main.m2
+DROP TABLE memory.main.m3
+CREATE TABLE memory.main.hid (a INTEGER)
+INSERT INTO hid VALUES (1)
+DROP TABLE memory.main.hid
+CREATE TABLE range_ AS SELECT * FROM range(2)
+""",
+    "copy": r"""
+COPY (SELECT range AS a, 'v' || range AS b FROM range(5)) TO '{home}/x.csv' (HEADER)
+COPY (SELECT range AS a, 'v' || range AS b FROM range(5)) TO '{home}/x.parquet'
+COPY (SELECT range AS a, 'v' || range AS b FROM range(5)) TO '{home}/x.json'
+COPY (SELECT 'v' || range AS b, range AS a FROM range(5)) TO '{home}/y.parquet'
+COPY (SELECT 'x' || range AS a, range AS b FROM range(5)) TO '{home}/bad.csv'
+CREATE TABLE t (a INTEGER, b VARCHAR DEFAULT 'dd', c INTEGER DEFAULT 3)
+COPY t (a, b) FROM '{home}/x.csv'
+COPY t (a, b) FROM '{home}/x.parquet'
+COPY t (b, a) FROM '{home}/y.parquet' (FORMAT parquet)
+COPY t (a, b) FROM '{home}/x.json'
+COPY t FROM '{home}/x.csv'
+COPY t (a, b) FROM '{home}/bad.csv' (HEADER true)
+COPY t (a, b) FROM '{home}/none.csv'
+COPY t (a, b) FROM '{home}/x.csv' (HEADER, DELIMITER ',', QUOTE '"')
+COPY t (a, b) FROM '{home}/x.csv' WITH (HEADER true, AUTO_DETECT false)
+COPY swanlake.{schema}.t (a, b) FROM '{home}/x.csv'
+COPY {schema}.t (a, b) FROM '{home}/*.csv' (IGNORE_ERRORS)
+COPY nowhere FROM '{home}/x.csv'
+COPY t (z) FROM '{home}/x.csv'
+COPY t (a, b) FROM '{home}/x.csv' (NOSUCH 1)
+/* c */ COPY /* d */ t /* e */ (a, b) FROM '{home}/x.csv' -- f
+CREATE TABLE nn (a INTEGER NOT NULL, b VARCHAR NOT NULL)
+COPY nn FROM '{home}/x.csv'
+COPY (SELECT NULL AS a, 'x' AS b) TO '{home}/n.csv' (HEADER)
+COPY nn FROM '{home}/n.csv'
+COPY (SELECT 1 AS a, 'x' AS b WHERE false) TO '{home}/e.parquet'
+COPY nn FROM '{home}/e.parquet'
+COPY t TO '{home}/out.csv'
+INSERT INTO nn FROM '{home}/x.parquet'
+INSERT INTO nn SELECT * FROM read_csv('{home}/x.csv')
+CREATE TABLE fromfile AS FROM '{home}/x.parquet'
+""",
+    "refusals": r"""
+CREATE TABLE t (a INTEGER)
+BEGIN
+INSERT INTO t VALUES (7)
+INSERT INTO t SELECT 8
+ROLLBACK
+BEGIN
+INSERT INTO t VALUES (7)
+INSERT INTO t SELECT a FROM t
+COMMIT
+INSERT INTO t VALUES (nextval('nosuch'))
+INSERT INTO t SELECT nextval('nosuch')
+INSERT INTO t VALUES (a)
+INSERT INTO t SELECT a
+INSERT INTO t VALUES (t.a)
+INSERT INTO t VALUES (sum(1))
+INSERT INTO t VALUES (nofunc(1))
+INSERT INTO t SELECT nofunc(1)
+INSERT INTO t VALUES (1 +)
+INSERT INTO t SELECT 1 SELECT
+""",
+}
+
+#: The statements of each script, by what it is about.
+SCRIPTS = {
+    subject: [line.replace("↵", "\n") for line in text.strip().splitlines()]
+    for subject, text in _TEXTS.items()
+}
