@@ -230,5 +230,6 @@ def test_the_body_ends_before_the_semicolon(sql: str, body: str) -> None:
 
 
 def test_a_pivot_that_needs_a_transaction_is_refused() -> None:
-    with pytest.raises(Unsupported, match="PIVOT"):
-        parse(CONNECTION, "CREATE TABLE t AS PIVOT (SELECT 1 AS k, 2 AS v) ON k USING sum(v)")
+    sql = "CREATE TABLE t AS PIVOT (SELECT 1 AS k, 2 AS v) ON k USING sum(v)"
+    with duckdb.connect() as connection, pytest.raises(Unsupported, match="PIVOT"):
+        parse(connection, sql)
