@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from swanlake.errors import Unsupported
 from swanlake.sql.hints import parameter_hints
 from swanlake.sql.quoting import identifier, literal, qualified
 from swanlake.sql.statement import Kind, Statement, parse
@@ -212,3 +213,23 @@ def test_a_probe_ends_where_its_statement_ends() -> None:
     probe = one("SELECT 2 AS x; -- done").probe()
     assert probe is not None
     assert CONNECTION.execute(probe).description[0][0] == "x"
+
+
+@pytest.mark.parametrize(
+    ("sql", "body"),
+    [
+        ("SELECT 1", "SELECT 1"),
+        ("SELECT 1 ;; \n", "SELECT 1"),
+        ("SELECT 1; -- a; b", "SELECT 1"),
+        ("SELECT ';' /* x */", "SELECT ';' /* x */"),
+        ("INSERT INTO t VALUES (';--'); /* ; */", "INSERT INTO t VALUES (';--')"),
+    ],
+)
+def test_the_body_ends_before_the_semicolon(sql: str, body: str) -> None:
+    assert one(sql).body == body
+
+
+def test_a_pivot_that_needs_a_transaction_is_refused() -> None:
+    sql = "CREATE TABLE t AS PIVOT (SELECT 1 AS k, 2 AS v) ON k USING sum(v)"
+    with duckdb.connect() as connection, pytest.raises(Unsupported, match="PIVOT"):
+        parse(connection, sql)

@@ -354,7 +354,7 @@ def parse(connection: duckdb.DuckDBPyConnection, sql: str) -> list[Statement]:
     if any(one.type == StatementType.TRANSACTION and not one.query for one in found):
         raise Unsupported(
             "A PIVOT that finds out its columns by itself cannot be written to a table: name them "
-            "with IN (…), or write the rows of a view of it."
+            "with IN (…)."
         )
     return [Statement(_counted_as_written(connection, parsed)) for parsed in found]
 
