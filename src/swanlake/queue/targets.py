@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from swanlake.errors import AlreadyExists, NotFound, SwanLakeError
 from swanlake.lake.lake import Lake
@@ -80,6 +80,18 @@ class Targets:
                 self._known.clear()
             self._known[key] = (now, target)
         return target
+
+    def confirm(self, catalog: str, schema: str, name: str, layout: Table, at: int) -> None:
+        """A commit has shown that a table was at a snapshot what it was when it was read.
+
+        The next commit then need not look again at everything that happened before.
+        """
+        key = (folded(catalog), folded(schema), folded(name))
+        with self._lock:
+            read_at, target = self._known.get(key, (0.0, None))
+            if target is not None and target.layout == layout and target.layout.snapshot_id < at:
+                newer = replace(target, layout=replace(layout, snapshot_id=at))
+                self._known[key] = (read_at, newer)
 
     def create(self, catalog: str, schema: str, name: str, columns: Sequence[ColumnSpec]) -> None:
         """Makes a table, unless somebody else was faster."""

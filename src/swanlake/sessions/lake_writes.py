@@ -183,7 +183,8 @@ class LakeWrites:
             place.run.check()
             if made.operations:
                 change = Commit(made.operations, base=made.base)
-                made.catalog.commit(change, place.run.session.id, place.run.check)
+                done = made.catalog.commit(change, place.run.session.id, place.run.check)
+                self._targets.confirm(*write.table, made.table, done.snapshot_id)
         except SwanLakeError as error:
             if not error.in_doubt:
                 made.remove()
