@@ -39,7 +39,7 @@ from swanlake.sql.statement import Kind, Statement, parse
 from swanlake.sql.tokens import tokenize
 
 #: How often a statement is begun anew because its table was changed meanwhile.
-_ATTEMPTS = 5
+_ATTEMPTS = 3
 _BATCH_ROWS = 100_000
 #: So many rows of an INSERT are kept in the metadata, unless an option of the table says otherwise.
 _INLINED_ROWS = 10
@@ -167,10 +167,12 @@ class LakeWrites:
             except (CommitConflict, AlreadyExists, NotFound) as conflict:
                 # Its table was altered, dropped or made; of what it is now, it knows nothing yet.
                 self._targets.forget()
-                if place.has_bound_rows or attempt == _ATTEMPTS:
+                is_last = attempt == _ATTEMPTS
+                if place.has_bound_rows or (is_last and write.statement.kind is Kind.QUERY):
                     raise
-                if isinstance(conflict, AlreadyExists) and self._there(write.table) is None:
-                    self._counts.count("extension")  # a view has the name
+                is_view = isinstance(conflict, AlreadyExists) and self._there(write.table) is None
+                if is_last or is_view:
+                    self._counts.count("extension")  # which does it while nobody else writes
                     return None
                 attempt += 1
                 self._counts.count("repeated")
