@@ -144,7 +144,7 @@ def test_it_gives_up_when_others_are_always_faster_and_leaves_no_file(
 def test_files_of_a_commit_in_doubt_are_kept(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     lab = start(world, "merge")
 
-    def lost(self: object, change: Commit) -> None:
+    def lost(self: object, change: Commit, writer: str) -> None:
         raise CommitStateUnknown("Nobody knows.")
 
     before = world.parquet()
