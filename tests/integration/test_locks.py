@@ -99,7 +99,7 @@ def test_two_servers_take_turns(house: House) -> None:
     for job in jobs:
         job.join()
     snapshots = few[0](f"CALL swanlake_snapshots('{catalog.name}')")
-    places = [row[0] for row in snapshots if row[3] == "inlined_insert:2"]
+    places = [row[0] for row in snapshots if row[3] == "inserted_into_table:2"]
     assert len(places) == 12
     between = [later - earlier - 1 for earlier, later in pairwise(places)]
     assert sum(between) > 0

@@ -41,8 +41,6 @@ from swanlake.sql.tokens import tokenize
 #: How often a statement is begun anew because its table was changed meanwhile.
 _ATTEMPTS = 3
 _BATCH_ROWS = 100_000
-#: So many rows of an INSERT are kept in the metadata, unless an option of the table says otherwise.
-_INLINED_ROWS = 10
 _NOT_NULL = "NOT NULL constraint failed: "
 _READS = re.compile(r"\b(select|from)\b", re.IGNORECASE)
 _FROM = re.compile(r"\bfrom\b", re.IGNORECASE)
@@ -295,10 +293,9 @@ class LakeWrites:
         return known
 
     def _made_of(self, place: Workplace, rows: pa.Table, target: Target, *, blind: bool) -> _Made:
-        """Rows in memory: a few of them go into the metadata, more become files."""
+        """Rows in memory: as few as the table's option says go into the metadata."""
         layout = target.layout
-        limit = layout.options.inlined_rows
-        if rows.num_rows <= (_INLINED_ROWS if limit is None else limit):
+        if rows.num_rows <= (layout.options.inlined_rows or 0):
             small = inlining.inlined(layout, rows, blind=blind)
             if small is not None:
                 return self._made(target, (small,), (), Outcome(affected=rows.num_rows))
