@@ -15,6 +15,7 @@ from swanlake.errors import Code, CommitConflict, QueryError, SwanLakeError, Tra
 ENGINE_ERRORS: tuple[type[Exception], ...] = (duckdb.Error, OSError, ValueError, RuntimeError)
 
 _PREFIX = re.compile(r"^([A-Za-z][A-Za-z ]*?) ?(?:Error|Exception):")
+_LOCKED = "database is locked"
 #: What is said when others came first: by DuckLake that gave up, by the fence and its indexes, and
 #: by the databases about their locks.
 _LOST_TO_OTHERS = (
@@ -25,7 +26,7 @@ _LOST_TO_OTHERS = (
     "_active_uidx",
     "could not serialize access",
     "deadlock detected",
-    "database is locked",
+    _LOCKED,
 )
 _CONFLICT = re.compile(r"Transaction conflict - ([^\n]+)")
 _TABLE = re.compile(r'table with index "(\d+)"')
@@ -86,12 +87,19 @@ def translate(
         return CommitConflict(
             f"Nothing was committed: {what.replace(' - but', ', but')}. Begin it again."
         )
-    if any(words in message for words in _LOST_TO_OTHERS):
+    if _came_second(error, message):
         what = f"Nothing that was written to {to} was committed" if to else "Nothing was committed"
         return CommitConflict(f"{what}: others committed since it began. Begin it again.")
     found = _PREFIX.match(message)
     identifier = found[1].upper().replace(" ", "_") + "_ERROR" if found else "ENGINE_ERROR"
     return QueryError(message, identifier=identifier, code=_code(identifier, message))
+
+
+def _came_second(error: Exception, message: str) -> bool:
+    """True if a commit failed because of others; the words alone may be those of a statement."""
+    if message.endswith(_LOCKED):
+        return not isinstance(error, duckdb.InvalidInputException)  # what error('…') raises
+    return "Failed to commit" in message and any(words in message for words in _LOST_TO_OTHERS)
 
 
 def _code(identifier: str, message: str) -> Code:

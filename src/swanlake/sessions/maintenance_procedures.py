@@ -227,7 +227,7 @@ def _maintaining(
     name: str, parameters: tuple[str, ...], schema: Any, body: Callable[..., Rows]
 ) -> Procedure:
     """All arguments are optional. It commits by itself, in turns of its own."""
-    return Procedure(name, parameters, len(parameters), schema, True, body, takes_turns=True)
+    return Procedure(name, parameters, len(parameters), schema, True, body)
 
 
 MAINTENANCE_PROCEDURES = (

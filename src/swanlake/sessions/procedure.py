@@ -44,8 +44,6 @@ class Procedure:
     #: True if it changes the lake; it is then no part of a transaction.
     changes: bool
     body: Callable[..., Rows]
-    #: True if it waits for its own turn to commit, and must not have one meanwhile.
-    takes_turns: bool = False
 
     def run(self, scope: Scope, arguments: list[Any]) -> Rows:
         """Does it; the arguments are in the order of the parameters."""

@@ -165,7 +165,7 @@ def _called(name: str | None) -> Callable[[QueueTable], bool]:
 
 
 QUEUE_PROCEDURES = (
-    Procedure("duckling_queue_flush", ("table",), 1, _FLUSHED, True, _flush, takes_turns=True),
+    Procedure("duckling_queue_flush", ("table",), 1, _FLUSHED, True, _flush),
     Procedure("duckling_queue_status", (), 0, _STATUS, False, _status),
     Procedure("duckling_queue_segments", ("table",), 1, _SEGMENTS, False, _segments),
     Procedure("duckling_queue_dead_letters", (), 0, _LETTERS, False, _dead_letters),

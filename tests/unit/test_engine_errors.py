@@ -1,0 +1,34 @@
+"""Which errors of DuckDB mean that others came first, and which only sound so."""
+
+from __future__ import annotations
+
+import duckdb
+import pytest
+
+from swanlake.engine.errors import translate
+from swanlake.errors import CommitConflict, QueryError
+
+FAILED = "TransactionContext Error: Failed to commit: Failed to commit DuckLake transaction.\n"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        f"{FAILED}Failed to flush changes into DuckLake: database is locked",
+        f"{FAILED}Exceeded the maximum retry count of 15 set by the setting.",
+        f"{FAILED}ERROR:  snapshot 9 conflict: concurrent commit moved the DuckLake head",
+        f"{FAILED}Transaction conflict - attempting to alter table - but it has been dropped",
+        'IO Error: Failed to execute query "BEGIN": database is locked',
+    ],
+)
+def test_a_commit_that_came_second_is_a_conflict(message: str) -> None:
+    assert isinstance(translate(duckdb.Error(message)), CommitConflict)
+
+
+@pytest.mark.parametrize(
+    "sql", ["SELECT error('database is locked')", "SELECT 'deadlock detected'::INTEGER"]
+)
+def test_words_of_a_statement_are_no_conflict(sql: str) -> None:
+    with pytest.raises(duckdb.Error) as failed:
+        duckdb.connect().execute(sql).fetchall()
+    assert type(translate(failed.value)) is QueryError
