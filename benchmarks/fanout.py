@@ -3,9 +3,10 @@
 Each task makes tables, inserts, updates, deletes and copies its own rows, appends to a table that
 all of them share, and reads back what it wrote. Ours are sessions of one server; the stock ones are
 processes that attach a catalog of the stock extension's making in the same database, with its own
-settings for inlining and retries. Every count is checked at the end.
+settings for retries. Both keep inserts of up to ten rows in the metadata, as stock does by itself.
+Every count is checked at the end.
 
-``python benchmarks/fanout.py [--sqlite] [--tasks N] [--statements N]``
+``python benchmarks/fanout.py [--sqlite] [--tasks N] [--statements N] [--inlined-rows N]``
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from textwrap import shorten
 
@@ -35,9 +37,9 @@ from tests.faults.crew import Crew, wait_for_all
 from tests.faults.stock import executing
 from tests.server_process import ServerProcess
 
-STATEMENTS = 32
+TASKS, STATEMENTS = 32, 50
 #: Stock writers wait for seconds for the file's lock, and mostly in vain.
-STATEMENTS_ON_SQLITE = 12
+TASKS_ON_SQLITE, STATEMENTS_ON_SQLITE = 16, 12
 THROUGHPUT = at_least(5)
 LATENCY = at_most(1 / 20, "1/20")
 NONE = Target("0", lambda baseline, swanlake: swanlake == 0)
@@ -46,17 +48,19 @@ NONE = Target("0", lambda baseline, swanlake: swanlake == 0)
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--sqlite", action="store_true", help="the embedded default")
-    arguments.add_argument("--tasks", type=int, default=16)
-    arguments.add_argument("--statements", type=int, help="of each task; fewer on SQLite")
+    arguments.add_argument("--tasks", type=int, help="32, on SQLite 16")
+    arguments.add_argument("--statements", type=int, help="of each task: 50, on SQLite 12")
+    arguments.add_argument("--inlined-rows", type=int, default=10, help="0: a file for each insert")
     given = arguments.parse_args()
+    tasks = given.tasks or (TASKS_ON_SQLITE if given.sqlite else TASKS)
     statements = given.statements or (STATEMENTS_ON_SQLITE if given.sqlite else STATEMENTS)
     with tempfile.TemporaryDirectory(prefix="swanlake-bench-") as name:
         folder = Path(name)
         if given.sqlite:
-            compare(folder, None, given.tasks, statements)
+            compare(folder, None, tasks, statements, given.inlined_rows)
         else:
             with postgresql(folder) as url:
-                compare(folder, url, given.tasks, statements)
+                compare(folder, url, tasks, statements, given.inlined_rows)
 
 
 @contextmanager
@@ -74,10 +78,11 @@ def postgresql(folder: Path) -> Iterator[str]:
         server.cleanup()
 
 
-def compare(folder: Path, url: str | None, tasks: int, statements: int) -> None:
+def compare(folder: Path, url: str | None, tasks: int, statements: int, inlined_rows: int) -> None:
     """Runs both, one after the other, and prints what each came to."""
-    ours = through_a_server(folder, url, FanOut("ours", "workbook", tasks, statements))
-    stock = with_stock_duckdb(folder, url, FanOut("stock", "workbook", tasks, statements))
+    plan = FanOut("ours", "workbook", tasks, statements, inlined_rows)
+    ours = through_a_server(folder, url, plan)
+    stock = with_stock_duckdb(folder, url, replace(plan, run="stock"))
     metabase = "SQLite" if url is None else "PostgreSQL"
     print_table(
         f"{metabase}, {tasks} tasks, {statements} statements each; "

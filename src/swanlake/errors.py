@@ -449,6 +449,12 @@ class CommitFailed(LakeError, OperationalError):
     retryable = True
 
 
+class CommitLockTimeout(CommitFailed):
+    """Other writers had the catalog until the deadline. Nothing was written."""
+
+    identifier = "COMMIT_LOCK_TIMEOUT"
+
+
 class CommitStateUnknown(LakeError, OperationalError):
     """The connection was lost during COMMIT, and the catalog cannot be asked what became of it."""
 

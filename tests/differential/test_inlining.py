@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 
 from swanlake.errors import CommitConflict
 from swanlake.lake.commit import Committed
-from swanlake.lake.inlining import can_inline, inlined
+from swanlake.lake.inlined_tables import can_inline
+from swanlake.lake.inlining import inlined
 from swanlake.lake.lake import Catalog, new_table
 from swanlake.lake.layout import SortKey
 from swanlake.lake.operations import Commit, CreateTable, InlineInsert
@@ -116,6 +118,93 @@ def test_a_table_that_comes_with_its_rows(inlining: Twins) -> None:
     inlining.commit(made, rows)
     inlining.stock(f"CREATE TABLE lake.t AS {numbers(0, 3)}")
     compare(inlining)
+
+
+@pytest.fixture
+def roomy(inlining: Twins) -> Twins:
+    """A table of ours, made where small inserts are to be kept in the metadata, and its twin."""
+    for side in (inlining.ours, inlining.stock):
+        side("CALL lake.set_option('data_inlining_row_limit', 10)")
+    inlining.catalog.create_table(
+        "main", "t", [ColumnSpec("i", "BIGINT"), ColumnSpec("t", "VARCHAR")]
+    )
+    inlining.stock(NUMBERS_SQL)
+    return inlining
+
+
+def schema_version(twins: Twins) -> int:
+    return int(twins.ours("SELECT max(schema_version) FROM meta.snapshot")[0][0])
+
+
+def test_a_table_that_comes_with_room_for_rows(roomy: Twins) -> None:
+    """No client reads the catalog again for the first of them."""
+    compare(roomy)
+    assert roomy.ours("FROM lake.t") == []
+    version = schema_version(roomy)
+    insert_both(roomy, numbers(0, 3))
+    assert schema_version(roomy) == version
+    assert len(roomy.ours("FROM lake.t")) == 3
+    roomy.both(
+        f"INSERT INTO lake.t {numbers(7, 9)}",
+        "UPDATE lake.t SET t = 'updated' WHERE i = 1",
+        "DELETE FROM lake.t WHERE i = 2",
+    )
+    insert_both(roomy, numbers(20, 21))
+    assert schema_version(roomy) == version
+    compare(roomy)
+    roomy.both("ALTER TABLE lake.t ADD COLUMN x INTEGER")
+    insert_both(roomy, "SELECT 30, 'n', 3")
+    compare(roomy)
+    assert roomy.ours("SELECT count(*), max(x) FROM lake.t") == [(6, 3)]
+    roomy.both("DROP TABLE lake.t")
+    compare(roomy)
+
+
+def test_room_for_rows_that_an_alteration_left_behind(roomy: Twins, twin_maker: TwinMaker) -> None:
+    insert(roomy, numbers(0, 1))
+    roomy.ours("CALL lake.set_option('data_inlining_row_limit', 0)")
+    attach(twin_maker, roomy.ours, 0)
+    roomy.ours("ALTER TABLE lake.t ADD COLUMN x INTEGER")
+    insert(roomy, "SELECT 1, 'n', 3")
+    assert roomy.ours("SELECT i, x FROM lake.t ORDER BY i") == [(0, None), (1, 3)]
+    _same_after_folding(roomy)
+
+
+def test_deletes_from_files_of_a_table_with_room_for_them(roomy: Twins) -> None:
+    roomy.append(numbers(0, 50), "t")
+    roomy.stock(f"INSERT INTO lake.t {numbers(0, 50)}")
+    roomy.both("DELETE FROM lake.t WHERE i IN (3, 5)")
+    deletes = "SELECT * FROM meta.inlined_delete_1 ORDER BY ALL"
+    assert roomy.ours(deletes) == roomy.stock(deletes)
+    assert len(roomy.ours(deletes)) == 2
+    assert roomy.ours("SELECT count(*) FROM lake.t") == [(48,)]
+    insert(roomy, numbers(60, 62))
+    _same_after_folding(roomy)
+    assert roomy.ours("SELECT count(*) FROM lake.t") == [(50,)]
+
+
+def test_room_that_stays_empty(roomy: Twins, twin_maker: TwinMaker) -> None:
+    """Forks, compaction, expiry and checks find tables without rows."""
+    name = twin_maker.new_name("fork")
+    fork = roomy.lake.fork_catalog(roomy.catalog.name, name)
+    roomy.lake.location(fork.info).attach(roomy.connection)
+    forked = Twins(roomy.lake, fork, twin_maker.side(name), roomy.stock)
+    for twins in (roomy, forked):
+        run(twins)
+        assert twins.ours("FROM meta.inlined_delete_1") == twins.ours("FROM lake.t") == []
+        survey = twins.catalog.survey(1 << 20).tables[0]
+        assert (survey.inlined_rows, survey.deleted_rows) == (0, 0)
+        version = schema_version(twins)
+        insert(twins, numbers(0, 3))
+        assert schema_version(twins) == version
+        assert len(twins.ours("FROM lake.t")) == 3
+        _same_after_folding(twins)
+        twins.catalog.drop_table("main", "t")
+        twins.catalog.expire(keep_last=1)
+        twins.check()
+        assert twins.ours("FROM meta.inlined_data_tables") == []
+        with pytest.raises(duckdb.Error, match="does not exist"):
+            twins.ours("FROM meta.inlined_delete_1")
 
 
 def test_no_rows(inlining: Twins) -> None:

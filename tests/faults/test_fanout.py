@@ -1,7 +1,4 @@
-"""Many tasks write at once, through one server or several, alone or beside stock DuckDB.
-
-A look at it in a minute: ``pytest -m slow tests/faults/test_fanout.py -k x12``.
-"""
+"""Many tasks write at once, through one server or several, alone or beside stock DuckDB."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ from tests.faults.stock import executing
 from tests.faults.test_mixed_writers import CONFLICTS
 from tests.server_process import ServerProcess
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 
 CATALOG = "workbook"
 #: Stock writers go on until ours are done.
@@ -40,9 +37,23 @@ class Size:
     servers: int
     tasks: int
     statements: int
+    #: Up to how many rows of an insert the metadata keeps; 0: each insert is a file.
+    inlined_rows: int = 10
 
     def __str__(self) -> str:
-        return f"{self.servers}x{self.tasks // self.servers}x{self.statements}"
+        kept = "" if self.inlined_rows else "-files"
+        return f"{self.servers}x{self.tasks // self.servers}x{self.statements}{kept}"
+
+
+def sizes(*some: Size) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Runs a test once for each; the large ones take their time."""
+    return pytest.mark.parametrize(
+        "size",
+        [
+            pytest.param(size, marks=[pytest.mark.slow] if size.tasks > 4 else [], id=str(size))
+            for size in some
+        ],
+    )
 
 
 @pytest.fixture
@@ -102,17 +113,13 @@ def planned(plan: FanOut) -> list[Check]:
 
 def run_ours(size: Size, urls: list[str]) -> FanOut:
     """Runs the tasks; nothing may fail, and no count be wrong."""
-    plan = FanOut("ours", CATALOG, size.tasks, size.statements)
+    plan = FanOut("ours", CATALOG, size.tasks, size.statements, size.inlined_rows)
     report = fan_out(plan, urls, connect, keep=True)
     assert report.problem is None
     return plan
 
 
-@pytest.mark.parametrize(
-    "size",
-    [Size(1, 4, 12), Size(2, 4, 12), Size(1, 32, 50), Size(4, 32, 50)],
-    ids=str,
-)
+@sizes(Size(1, 4, 12), Size(2, 4, 12, 0), Size(1, 32, 50), Size(1, 32, 50, 0), Size(4, 32, 50))
 def test_servers_on_postgresql(
     postgres_database: str, postgres_log: Callable[[], str], tmp_path: Path, size: Size
 ) -> None:
@@ -124,7 +131,7 @@ def test_servers_on_postgresql(
     assert_stock_agrees(place, *planned(plan))
 
 
-@pytest.mark.parametrize("size", [Size(1, 4, 12), Size(1, 16, 50)], ids=str)
+@sizes(Size(1, 4, 12, 0), Size(1, 16, 50))
 def test_a_server_on_sqlite(tmp_path: Path, size: Size) -> None:
     place = Place(tmp_path / "home0" / "catalogs", str(tmp_path / "data"))
     with serving(place, tmp_path, size.servers) as urls:
@@ -150,7 +157,7 @@ def stock_task(where: LakeLocation, plan: FanOut, number: int, ours_are_done: Pa
     return steps
 
 
-@pytest.mark.parametrize("size", [Size(2, 4, 12), Size(4, 32, 50)], ids=str)
+@sizes(Size(2, 4, 12), Size(4, 32, 50))
 def test_servers_beside_stock_writers_on_postgresql(
     postgres_database: str,
     postgres_log: Callable[[], str],

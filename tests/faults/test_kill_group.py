@@ -11,14 +11,16 @@ from typing import Any, cast
 
 import duckdb
 import psycopg
+import pyarrow as pa
 import pytest
 
-from swanlake.errors import CommitConflict, SwanLakeError
+from swanlake.errors import CommitConflict, CommitStateUnknown, SwanLakeError
 from swanlake.lake import commit, datafile
 from swanlake.lake.commit import Committed
+from swanlake.lake.inlining import inlined
 from swanlake.lake.lake import Catalog, Lake
 from swanlake.lake.local import LocalLake, open_metabase
-from swanlake.lake.operations import Commit, CreateSchema, Delete, Insert
+from swanlake.lake.operations import Commit, CreateSchema, Delete, InlineDelete, Insert
 from swanlake.lake.types import ColumnSpec
 from tests.faults.crew import Place
 from tests.faults.proxy import Loss, Proxy
@@ -116,6 +118,52 @@ def test_one_that_conflicts_leaves_the_others_of_its_group_alone(
         assert committed == list(range(first, first + 4))
         assert [one.id for one in sales.snapshots()] == list(range(first + 4))
         assert sales.check() == []
+
+
+def test_rows_that_another_program_holds_are_no_trouble_for_the_others_of_a_group(
+    postgres_database: str, tmp_path: Path
+) -> None:
+    place = Place(postgres_database, str(tmp_path / "data"))
+    with (
+        open_sales(place) as (_, sales),
+        closing(open_metabase(place.metabase, place.data)) as metabase,
+        psycopg.connect(postgres_database) as holder,
+    ):
+        rows = pa.table({"id": pa.array([1, 2], pa.int64())})
+        kept = inlined(sales.table("main", "t"), rows, blind=True)
+        assert kept is not None
+        sales.change(kept)
+        [(name,)] = holder.execute(
+            "SELECT table_name FROM lake_sales.ducklake_inlined_data_tables"
+        ).fetchall()
+        holder.execute(f"DELETE FROM lake_sales.{name}")
+        table = sales.table("main", "t")
+        delete = Commit((InlineDelete(table, name, (1,)),), base=table.snapshot_id)
+        schemas = [Commit((CreateSchema(one),)) for one in ("a", "b")]
+        store = metabase.store(sales.info)
+        ends = commit.apply_all(store, [schemas[0], delete, schemas[1]])
+        assert isinstance(ends[1], CommitConflict)
+        assert "main.t" in ends[1].message
+        assert isinstance(ends[0], Committed)
+        assert isinstance(ends[2], Committed)
+        holder.rollback()
+        assert isinstance(commit.apply(store, delete), Committed)
+        assert sales.check() == []
+
+
+def test_one_that_cannot_be_planned_leaves_the_others_of_its_group_alone(
+    metabase: str | Path, tmp_path: Path
+) -> None:
+    with (
+        open_sales(Place(metabase, str(tmp_path / "data"))) as (_, sales),
+        closing(open_metabase(metabase, str(tmp_path / "data"))) as opened,
+    ):
+        unspeakable = Commit((CreateSchema("\ud800"),))
+        schemas = [Commit((CreateSchema(one),)) for one in ("a", "b")]
+        ends = commit.apply_all(opened.store(sales.info), [schemas[0], unspeakable, schemas[1]])
+        assert isinstance(ends[1], CommitStateUnknown)
+        assert isinstance(ends[0], Committed)
+        assert isinstance(ends[2], Committed)
 
 
 @pytest.mark.parametrize("loss", Loss)

@@ -177,6 +177,24 @@ def test_rows_for_a_table_that_is_dropped_meanwhile_do_not_vanish_in_silence(hou
     catalog.assert_sound("t")
 
 
+@pytest.mark.parametrize("kept_rows", [0, 10])
+@pytest.mark.parametrize("change", ["DELETE FROM t WHERE i = 0", "UPDATE t SET i = 50 WHERE i = 0"])
+def test_two_changes_of_one_row_do_not_both_happen(
+    house: House, change: str, kept_rows: int
+) -> None:
+    """In a transaction, small deletes are kept in the metadata; others are files."""
+    catalog = house.new_catalog("CREATE TABLE t AS SELECT range AS i FROM range(3)")
+    first, second = catalog.session(), catalog.session()
+    first(f"CALL {catalog.name}.set_option('data_inlining_row_limit', {kept_rows})")
+    first("BEGIN")
+    first(change)
+    second(change)
+    assert "t" in named([first.commit()])
+    second("DELETE FROM t WHERE i = 1")
+    assert numbers(second) == ([2] if change.startswith("DELETE") else [2, 50])
+    catalog.assert_sound("t")
+
+
 # ---- other programs, which take no turns ---------------------------------------------------------
 
 #: How a commit of the extension ends when that of another program came before it.
@@ -187,7 +205,7 @@ LOSSES = {
 }
 STATEMENTS = (
     "CREATE TABLE made (i INTEGER DEFAULT 1)",
-    "UPDATE t SET i = 100 WHERE i = 0",
+    "UPDATE t SET i = 100 FROM (SELECT 0) AS old(i) WHERE t.i = old.i",
     "DROP TABLE t",
 )
 
@@ -230,7 +248,7 @@ def test_a_transaction_that_always_comes_second_is_refused_as_a_conflict(
     session("BEGIN; UPDATE t SET i = 100 WHERE i = 0")
     lose(catalog, "40001", 1_000)
     assert "t" in named([session.commit()])
-    assert "t" in named([session.conflict("DELETE FROM t")])
+    assert "t" in named([session.conflict("DELETE FROM t USING (SELECT 1)")])
     assert numbers(session) == list(range(40))
 
 

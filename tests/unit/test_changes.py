@@ -1,65 +1,90 @@
-"""The notation of a snapshot's changes."""
+"""What is read out of an UPDATE and a DELETE."""
 
 from __future__ import annotations
 
+import duckdb
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from swanlake.lake.changes import (
-    Change,
-    ChangeType,
-    UnreadableChanges,
-    format_changes,
-    parse_changes,
-)
-
-NAMES = st.text(min_size=1)
-CHANGES = st.one_of(
-    st.builds(
-        lambda name: Change(ChangeType.CREATED_SCHEMA, name=(name,)),
-        NAMES,
-    ),
-    st.builds(
-        lambda kind, schema, name: Change(kind, name=(schema, name)),
-        st.sampled_from([ChangeType.CREATED_TABLE, ChangeType.CREATED_VIEW]),
-        NAMES,
-        NAMES,
-    ),
-    st.builds(
-        Change,
-        st.sampled_from([ChangeType.INSERTED, ChangeType.DROPPED_TABLE, ChangeType.INLINE_FLUSH]),
-        st.integers(0, 1 << 60),
-    ),
-)
+from swanlake.sql.changes import ChangeHead, change_head
+from swanlake.sql.statement import parse
 
 
-@given(st.lists(CHANGES))
-def test_what_is_written_is_read(changes: list[Change]) -> None:
-    assert parse_changes(format_changes(changes)) == changes
-
-
-def test_the_stock_extensions_text() -> None:
-    text = 'created_table:"s1"."odd "",name",inserted_into_table:3'
-    assert parse_changes(text) == [
-        Change(ChangeType.CREATED_TABLE, name=("s1", 'odd ",name')),
-        Change(ChangeType.INSERTED, 3),
-    ]
-    assert format_changes(parse_changes(text)) == text
+def head(sql: str) -> ChangeHead | None:
+    with duckdb.connect() as connection:
+        (statement,) = parse(connection, sql)
+        return change_head(statement)
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("sql", "expected"),
     [
-        "forked_from:1",
-        "inserted_into_table",
-        "inserted_into_table:x",
-        "inserted_into_table:5dropped_table:4",
-        'created_table:"a',
-        "created_table:a",
-        'created_schema:"a"x',
+        ("DELETE FROM t", ChangeHead(("t",), None, None, None)),
+        ("delete from a.b.t;", ChangeHead(("a", "b", "t"), None, None, None)),
+        ("DELETE FROM t AS x WHERE x.a = 1;", ChangeHead(("t",), "x", None, "x.a = 1")),
+        ("DELETE FROM t x WHERE true -- no", ChangeHead(("t",), "x", None, "true -- no")),
+        ("UPDATE t SET a = 1", ChangeHead(("t",), None, (("a", "1"),), None)),
+        ('UPDATE t AS "X y" SET a = 1', ChangeHead(("t",), "X y", (("a", "1"),), None)),
+        (
+            'UPDATE "s s"."t" SET "A a" = f(a, b), b = [1, 2][1] WHERE c IN (SELECT 1 FROM u)',
+            ChangeHead(
+                ("s s", "t"),
+                None,
+                (("A a", "f(a, b)"), ("b", "[1, 2][1]")),
+                "c IN (SELECT 1 FROM u)",
+            ),
+        ),
+        (
+            "UPDATE t SET a = b IS DISTINCT FROM c, d = extract(year FROM e) WHERE f = 'where'",
+            ChangeHead(
+                ("t",),
+                None,
+                (("a", "b IS DISTINCT FROM c"), ("d", "extract(year FROM e)")),
+                "f = 'where'",
+            ),
+        ),
+        (
+            "UPDATE t SET a = (b) * c, d = e * 2, f = [1][1] * 3",
+            ChangeHead(("t",), None, (("a", "(b) * c"), ("d", "e * 2"), ("f", "[1][1] * 3")), None),
+        ),
+        (
+            "UPDATE t SET a = $1, c = $3 WHERE b = $2;",
+            ChangeHead(("t",), None, (("a", "$1"), ("c", "$3")), "b = $2"),
+        ),
+        ("UPDATE t SET a = 1 -- one", ChangeHead(("t",), None, (("a", "1 -- one"),), None)),
+        (
+            "UPDATE t SET a = 'é' WHERE b = 'ü'",
+            ChangeHead(("t",), None, (("a", "'é'"),), "b = 'ü'"),
+        ),
     ],
 )
-def test_what_is_not_in_the_notation_is_an_error(text: str) -> None:
-    with pytest.raises(UnreadableChanges):
-        parse_changes(text)
+def test_the_parts_of_a_statement(sql: str, expected: ChangeHead) -> None:
+    assert head(sql) == expected
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT 1",
+        "TRUNCATE t",
+        "INSERT INTO t VALUES (1)",
+        "WITH v AS (SELECT 1) DELETE FROM t",
+        "WITH v AS (SELECT 1) UPDATE t SET a = 1",
+        "DELETE FROM t USING u WHERE t.a = u.a",
+        "DELETE FROM t RETURNING a",
+        "DELETE FROM t WHERE a = 1 RETURNING a",
+        "UPDATE t SET a = 1 FROM u",
+        "UPDATE t SET a = b IS DISTINCT FROM c FROM u WHERE true",
+        "UPDATE t SET a = 1 RETURNING a",
+        "UPDATE t SET a = 1 WHERE true RETURNING a",
+        "UPDATE t SET (a, b) = (1, 2)",
+        "UPDATE t SET a = DEFAULT",
+        "UPDATE t SET a = unnest([1])",
+        "UPDATE t SET a = row_number() OVER ()",
+        "UPDATE t SET a = COLUMNS('a')",
+        "UPDATE t SET a = *",
+        "UPDATE t SET a = t.*",
+        "UPDATE t SET a = (SELECT count(*) FROM u)",
+    ],
+)
+def test_what_has_other_parts_is_left_alone(sql: str) -> None:
+    assert head(sql) is None

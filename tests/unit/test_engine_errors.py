@@ -6,7 +6,7 @@ import duckdb
 import pytest
 
 from swanlake.engine.errors import translate
-from swanlake.errors import CommitConflict, QueryError
+from swanlake.errors import CommitConflict, CommitLockTimeout, QueryError
 
 FAILED = "TransactionContext Error: Failed to commit: Failed to commit DuckLake transaction.\n"
 
@@ -25,8 +25,19 @@ def test_a_commit_that_came_second_is_a_conflict(message: str) -> None:
     assert isinstance(translate(duckdb.Error(message)), CommitConflict)
 
 
+@pytest.mark.parametrize("kind", [duckdb.TransactionException, duckdb.IOException])
+def test_what_another_program_keeps_locked_is_waited_for_in_vain(kind: type[duckdb.Error]) -> None:
+    message = f"{FAILED}ERROR:  canceling statement due to lock timeout\nCONTEXT:  while deleting"
+    assert isinstance(translate(kind(message)), CommitLockTimeout)
+
+
 @pytest.mark.parametrize(
-    "sql", ["SELECT error('database is locked')", "SELECT 'deadlock detected'::INTEGER"]
+    "sql",
+    [
+        "SELECT error('database is locked')",
+        "SELECT 'deadlock detected'::INTEGER",
+        "SELECT 'canceling statement due to lock timeout'::INTEGER",
+    ],
 )
 def test_words_of_a_statement_are_no_conflict(sql: str) -> None:
     with pytest.raises(duckdb.Error) as failed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from swanlake.errors import CommitConflict, QueryCancelled, ServerUnavailable, SwanLakeError
+from swanlake.errors import CommitConflict, CommitLockTimeout, QueryCancelled, SwanLakeError
 from swanlake.lake.commit import Committed
 from swanlake.lake.gate import CommitGate
 from swanlake.lake.operations import Commit, CreateSchema
@@ -82,7 +83,7 @@ def test_waiters_enter_in_the_order_of_arrival(gate: CommitGate) -> None:
 def test_a_waiter_gives_up_at_its_deadline_and_blocks_nobody(turns: FileTurns) -> None:
     gate = CommitGate(turns, timeout_seconds=0.1)
     with gate.turn("a", nothing):
-        with pytest.raises(ServerUnavailable, match="was not run") as caught:
+        with pytest.raises(CommitLockTimeout, match="was not run") as caught:
             with gate.turn("b", nothing):
                 pass
         assert caught.value.identifier == "COMMIT_LOCK_TIMEOUT"
@@ -94,7 +95,7 @@ def test_writers_of_other_processes_are_waited_for_until_the_deadline(turns: Fil
     """Two gates stand for two servers: all they share is the file at which they take turns."""
     mine = CommitGate(turns, timeout_seconds=0.1)
     with CommitGate(FileTurns(turns.path), timeout_seconds=10).turn("theirs", nothing):
-        with pytest.raises(ServerUnavailable, match="was not run"):
+        with pytest.raises(CommitLockTimeout, match="was not run"):
             with mine.turn("mine", nothing):
                 pass
     with mine.turn("mine", nothing):
@@ -128,7 +129,7 @@ def change(name: str = "raw") -> Commit:
     return Commit((CreateSchema(name),))
 
 
-def never(changes: Sequence[Commit]) -> Sequence[Committed | SwanLakeError]:
+def never(changes: Sequence[Commit], **how: object) -> Sequence[Committed | SwanLakeError]:
     raise AssertionError
 
 
@@ -140,7 +141,9 @@ class Catalog:
         self._outcome = outcome
         self._count = 0
 
-    def commit_all(self, changes: Sequence[Commit]) -> Sequence[Committed | SwanLakeError]:
+    def commit_all(
+        self, changes: Sequence[Commit], **how: object
+    ) -> Sequence[Committed | SwanLakeError]:
         self.groups.append([_name(one) for one in changes])
         return [self._outcome(one) or self._next() for one in changes]
 
@@ -212,7 +215,7 @@ def test_each_of_a_group_hears_of_its_own_fate(gate: CommitGate) -> None:
 
 
 def test_a_group_that_fails_fails_for_all_and_the_gate_is_free(gate: CommitGate) -> None:
-    def lost(changes: Sequence[Commit]) -> Sequence[Committed | SwanLakeError]:
+    def lost(changes: Sequence[Commit], **how: object) -> Sequence[Committed | SwanLakeError]:
         raise CommitConflict("the catalog is gone")
 
     with ThreadPoolExecutor(2) as threads:
@@ -223,3 +226,86 @@ def test_a_group_that_fails_fails_for_all_and_the_gate_is_free(gate: CommitGate)
             with pytest.raises(CommitConflict, match="gone"):
                 one.result(10)
     assert gate.status("sales") is None
+
+
+# ---- commits while another process is at it ------------------------------------------------------
+
+
+class Busy(Catalog):
+    """A catalog whose lock somebody else has, until it is waited for in turn."""
+
+    def commit_all(
+        self, changes: Sequence[Commit], **how: object
+    ) -> Sequence[Committed | SwanLakeError]:
+        if not how["has_turn"]:
+            assert how["lock_wait"] is not None
+            return [CommitLockTimeout("somebody else has it") for _ in changes]
+        return super().commit_all(changes)
+
+
+def test_a_commit_that_waits_for_another_process_can_be_given_up(turns: FileTurns) -> None:
+    mine, catalog = CommitGate(turns, timeout_seconds=10), Busy()
+    unwanted = threading.Event()
+
+    def check() -> None:
+        if unwanted.is_set():
+            raise QueryCancelled("no longer wanted")
+
+    with ThreadPoolExecutor(2) as threads:
+        with FileTurns(turns.path).turn(time.monotonic() + 10):
+            first = threads.submit(mine.commit, change("a"), "a", check, catalog.commit_all)
+            eventually(partial(is_at, mine, ["a"]))
+            second = threads.submit(mine.commit, change("b"), "b", nothing, catalog.commit_all)
+            eventually(partial(is_at, mine, ["a", "b"]))
+            unwanted.set()
+            with pytest.raises(QueryCancelled):
+                first.result(10)
+            eventually(partial(is_at, mine, ["b"]))
+        assert second.result(10).snapshot_id == 1
+    assert catalog.groups == [["b"]]
+    assert mine.status("sales") is None
+
+
+def test_a_commit_that_waits_for_another_process_has_a_deadline(turns: FileTurns) -> None:
+    mine, catalog = CommitGate(turns, timeout_seconds=0.1), Busy()
+    with FileTurns(turns.path).turn(time.monotonic() + 10):
+        with pytest.raises(CommitLockTimeout, match="was not run"):
+            mine.commit(change(), "mine", nothing, catalog.commit_all)
+    assert mine.commit(change(), "mine", nothing, catalog.commit_all).snapshot_id == 1
+
+
+def test_who_gives_up_behind_a_short_wait_is_not_committed(turns: FileTurns) -> None:
+    """It was part of a group for which the lock could not be had."""
+    mine, catalog = CommitGate(turns, timeout_seconds=10), Busy()
+    trying, held, unwanted, release = (threading.Event() for _ in range(4))
+
+    def commit_all(changes: Sequence[Commit], **how: object) -> Sequence[Committed | SwanLakeError]:
+        if not how["has_turn"]:
+            trying.set()
+            assert unwanted.wait(10)
+        return catalog.commit_all(changes, **how)
+
+    def cancelled() -> None:
+        if trying.is_set() and held.is_set():
+            unwanted.set()
+            raise QueryCancelled("no longer wanted")
+
+    def elsewhere() -> None:
+        with FileTurns(turns.path).turn(time.monotonic() + 10):
+            held.set()
+            assert release.wait(10)
+
+    with ThreadPoolExecutor(3) as threads:
+        with mine.turn("before", nothing):
+            other = threads.submit(elsewhere)
+            leader = threads.submit(mine.commit, change("a"), "a", nothing, commit_all)
+            eventually(partial(is_at, mine, ["before", "a"]))
+            follower = threads.submit(mine.commit, change("b"), "b", cancelled, commit_all)
+            eventually(partial(is_at, mine, ["before", "a", "b"]))
+        with pytest.raises(QueryCancelled):
+            follower.result(10)
+        assert names_at(mine) == ["a"]
+        release.set()
+        other.result(10)
+        assert leader.result(10).snapshot_id == 1
+    assert catalog.groups == [["a"]]

@@ -17,9 +17,9 @@ from swanlake.pipeline.inline import InlineRunner
 from swanlake.pipeline.maintain import Maintenance, MaintenanceSettings
 from swanlake.queue.runtime import DucklingQueue
 from swanlake.queue.settings import QueueSettings
-from swanlake.sessions.execution import SessionServices
 from swanlake.sessions.ids import SessionKey
 from swanlake.sessions.runs import Run, Watchdog
+from swanlake.sessions.services import SessionServices
 from swanlake.sessions.session import Session
 
 KEY = SessionKey("alice", "s1")

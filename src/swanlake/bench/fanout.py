@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import islice
 
-from swanlake.sql.quoting import qualified
+from swanlake.sql.quoting import identifier, literal, qualified
 
 Row = tuple[int, ...]
 
@@ -103,11 +103,17 @@ class FanOut:
     catalog: str
     tasks: int
     statements: int
+    #: Up to how many rows of an insert the metadata keeps; None: as the catalog has it.
+    inlined_rows: int | None = None
 
     @property
     def schema(self) -> str:
         """Where all tables of the run are, as SQL."""
-        return qualified(self.catalog, f"fanout_{self.run}")
+        return qualified(self.catalog, self._schema_name)
+
+    @property
+    def _schema_name(self) -> str:
+        return f"fanout_{self.run}"
 
     @property
     def shared_table(self) -> str:
@@ -117,8 +123,14 @@ class FanOut:
     @property
     def preparation(self) -> tuple[str, ...]:
         """What is run once, before the first task begins."""
+        option = f"CALL {identifier(self.catalog)}.set_option('data_inlining_row_limit', "
         return (
             f"CREATE SCHEMA {self.schema}",
+            *(
+                [f"{option}{self.inlined_rows}, schema => {literal(self._schema_name)})"]
+                if self.inlined_rows is not None
+                else []
+            ),
             f"CREATE TABLE {self.shared_table} (task BIGINT, value BIGINT)",
         )
 

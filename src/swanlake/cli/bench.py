@@ -50,6 +50,13 @@ def bench() -> None:
     metavar="NAME",
     help="Where the tables are made; the catalog is made too, if it is not there.",
 )
+@click.option(
+    "--inlined-rows",
+    type=click.IntRange(min=0),
+    default=10,
+    show_default=True,
+    help="Inserts of up to so many rows are kept in the metadata; 0: each is a file.",
+)
 @click.option("--keep", is_flag=True, help="Do not drop the tables at the end.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @connections_options
@@ -57,6 +64,7 @@ def fanout(
     tasks: int,
     statements: int,
     catalog: str,
+    inlined_rows: int,
     keep: bool,
     as_json: bool,
     urls: tuple[str, ...],
@@ -68,7 +76,7 @@ def fanout(
     What a task reads must be what it wrote, at once; at the end all that was acknowledged is
     counted, on every server.
     """
-    plan = FanOut(uuid4().hex[:8], catalog, tasks, statements)
+    plan = FanOut(uuid4().hex[:8], catalog, tasks, statements, inlined_rows)
     with counted("fanout", tasks * statements) as stepped:
         report = fan_out(
             plan,
@@ -94,6 +102,7 @@ def _described(plan: FanOut, urls: tuple[str, ...]) -> dict[str, object]:
         "servers": list(urls),
         "tasks": plan.tasks,
         "statements": plan.statements,
+        "inlined_rows": plan.inlined_rows,
     }
 
 

@@ -7,7 +7,14 @@ from collections.abc import Callable, Iterable
 
 import duckdb
 
-from swanlake.errors import Code, CommitConflict, QueryError, SwanLakeError, TransactionAborted
+from swanlake.errors import (
+    Code,
+    CommitConflict,
+    CommitLockTimeout,
+    QueryError,
+    SwanLakeError,
+    TransactionAborted,
+)
 
 #: Everything an execution or a fetch can raise: DuckDB's own errors, and what its Arrow stream
 #: makes of them on the way through pyarrow (ArrowException is a plain Exception, an I/O one an
@@ -28,6 +35,7 @@ _LOST_TO_OTHERS = (
     "deadlock detected",
     _LOCKED,
 )
+_HELD = "canceling statement due to lock timeout"
 _CONFLICT = re.compile(r"Transaction conflict - ([^\n]+)")
 _TABLE = re.compile(r'table with index "(\d+)"')
 _FILE = re.compile(r'file with index "\d+"')
@@ -86,6 +94,11 @@ def translate(
             what = _FILE.sub(f"a file of {to}", what)
         return CommitConflict(
             f"Nothing was committed: {what.replace(' - but', ', but')}. Begin it again."
+        )
+    if isinstance(error, duckdb.OperationalError) and _HELD in message:
+        return CommitLockTimeout(
+            "Another program kept what the statement needs of the lake's metadata locked for too "
+            "long, in a transaction that it left open. Nothing was done; try again."
         )
     if _came_second(error, message):
         what = f"Nothing that was written to {to} was committed" if to else "Nothing was committed"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import duckdb
 
 from swanlake.config import Settings
+from swanlake.engine.catalog_reads import CatalogReads
 from swanlake.engine.database import open_database
 from swanlake.engine.errors import may_invalidate
 from swanlake.engine.extensions import load_extensions
@@ -28,6 +29,13 @@ _QUICK_RETRIES = """
     SET GLOBAL ducklake_retry_wait_ms = 1;
     SET GLOBAL ducklake_retry_backoff = 1.3;
 """
+#: Every statement that runs has a connection to PostgreSQL, and DuckDB keeps four when they are
+#: done. To open one takes the database longer than most statements take.
+_KEPT_CONNECTIONS = "SET GLOBAL pg_pool_max_connections = 32"
+#: UUID, HUGEINT and their like keep every bit on the way to Arrow; sessions.wire gives them the
+#: form that stock clients read.
+_LOSSLESS = "SET GLOBAL arrow_lossless_conversion = true"
+_MOST_BESIDE = 16
 
 
 @dataclass(frozen=True)
@@ -65,10 +73,17 @@ class Engine:
         self._attached: dict[str, LakeLocation] = {}
         #: How often one was attached: who finds a name missing may have looked a moment too early.
         self.attachments = 0
+        #: How often a setting was made for all connections.
+        self.global_settings = 0
+        self.reads = CatalogReads(self._read)
+        #: Connections beside the lake that nobody uses now; to make one takes a statement.
+        self._beside: list[duckdb.DuckDBPyConnection] = []
         self._root = open_database(spec.temp_directory, spec.memory_limit, spec.threads)
         try:
             load_extensions(self._root)
             self._root.execute(_QUICK_RETRIES)
+            self._root.execute(_KEPT_CONNECTIONS)
+            self._root.execute(_LOSSLESS)
             self.attach(spec.lake)
             self._run_init_sql()
         except BaseException:
@@ -78,9 +93,6 @@ class Engine:
     def connect(self) -> duckdb.DuckDBPyConnection:
         """A new connection with the lake as its default catalog."""
         connection = self._cursor()
-        # UUID, HUGEINT and their like keep every bit on the way to Arrow; sessions.wire gives them
-        # the form that stock clients read.
-        connection.execute("SET arrow_lossless_conversion = true")
         try:
             connection.execute(f"USE {identifier(self.catalog)}")
         except duckdb.Error as unreachable:
@@ -95,19 +107,39 @@ class Engine:
 
     @contextmanager
     def beside(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A connection that does not look for names in the lake, for the block."""
-        with self._cursor() as connection:
+        """A connection for the block that finds no name, neither in the lake nor in what sessions
+        share: only what DuckDB brings along, and what is made on the connection itself.
+
+        Whoever leaves the block without an error leaves nothing behind on it.
+        """
+        with self._lock:
+            connection = self._beside.pop() if self._beside else None
+        if connection is None:
+            connection = self._cursor()
+            connection.execute("SET search_path = 'temp'")
+        try:
             yield connection
+        except BaseException:
+            connection.close()
+            raise
+        with self._lock:
+            if len(self._beside) < _MOST_BESIDE and not self.broken:
+                self._beside.append(connection)
+                return
+        connection.close()
+
+    def _read(self, catalog: str) -> None:
+        """Has DuckLake read a catalog; who names it next will say what is wrong with it."""
+        with self._cursor() as connection, suppress(duckdb.Error):
+            connection.execute(f"USE {identifier(catalog)}")
 
     def has_foreign(self, name: str) -> bool:
         """True if a database of that name is attached that is not the lake's."""
         if self.attached(name) is not None:
             return False
-        with self._cursor() as connection:
-            found = connection.execute(
-                "SELECT 1 FROM duckdb_databases() WHERE lower(database_name) = lower(?)", [name]
-            )
-            return found.fetchone() is not None
+        with self.beside() as connection:
+            found = connection.execute("SELECT database_name FROM duckdb_databases()").fetchall()
+        return any(known.lower() == name.lower() for (known,) in found)
 
     @property
     def catalog(self) -> str:
@@ -174,6 +206,9 @@ class Engine:
         """Closes the instance; connections still open keep it alive until they are closed."""
         with self._lock:
             if not self.broken:
+                for connection in self._beside:
+                    connection.close()
+                self._beside.clear()
                 self._root.close()
 
     def _run_init_sql(self) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 
 from swanlake.errors import SwanLakeError
 
@@ -72,9 +73,13 @@ def format_changes(changes: Iterable[Change]) -> str:
     return ",".join(str(change) for change in changes)
 
 
-def parse_changes(text: str) -> list[Change]:
-    """The changes of one snapshot, or of several joined by commas."""
-    return list(_entries(text)) if text else []
+@lru_cache(maxsize=4096)
+def parse_changes(text: str) -> tuple[Change, ...]:
+    """The changes of one snapshot, or of several joined by commas.
+
+    Those of the last snapshots are read again by every commit.
+    """
+    return tuple(_entries(text))
 
 
 def _entries(text: str) -> Iterator[Change]:

@@ -1,13 +1,14 @@
 """Which changes of others a commit cannot follow.
 
 The stock extension's matrix, with the pairs it misses: a drop would swallow rows inserted
-meanwhile, a compaction would bring rows back that an inlined delete removed, and two deletes may
-meet on one file in more ways than it looks for.
+meanwhile, a table made of the one that it replaces would undo what was done to that, a compaction
+would bring rows back that an inlined delete removed, and two deletes may meet on one file in more
+ways than it looks for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -28,6 +29,7 @@ class Act(Enum):
     REWRITE = "rewrite files of"
     ALTER = "alter"
     DROP = "drop"
+    REPLACE = "replace"  # by one of the same name, which may hold what was read from it
 
 
 _INSERTS = {ChangeType.INSERTED, ChangeType.INLINED_INSERT}
@@ -51,6 +53,7 @@ MATRIX: dict[Act, frozenset[ChangeType]] = {
     Act.REWRITE: frozenset(_COMPACTING),
     Act.ALTER: frozenset(_RESHAPED),
     Act.DROP: frozenset(_DROP | _INSERTS),
+    Act.REPLACE: frozenset(_RESHAPED | _INSERTS | _DELETES),
 }
 
 #: Changes after which two deletes may have met on one file.
@@ -99,6 +102,18 @@ def check_tables(mine: Iterable[Touch], theirs: Sequence[Happened], base: int) -
                     f"{_DID[change.type]} in snapshot {happened.snapshot_id}, after snapshot "
                     f"{base} on which this commit was based. Read the table again and repeat it."
                 )
+
+
+def check_renamed(mine: Iterable[Touch], named_at: Mapping[int, int], base: int) -> None:
+    """Raises CommitConflict if a table got its name after the base; given is when each did."""
+    for touch in mine:
+        since = named_at.get(touch.table_id, base)
+        if since > base:
+            raise CommitConflict(
+                f"Cannot {touch.act.value} the table {touch.table} (id {touch.table_id}): it was "
+                f"renamed in snapshot {since}, after snapshot {base} on which this commit was "
+                "based. Look it up again and repeat it."
+            )
 
 
 def check_files(

@@ -84,7 +84,7 @@ def write_files(
     else:
         size = table.options.target_file_size or TARGET_FILE_SIZE
         copy_options += [f"FILE_SIZE_BYTES {size}", "WRITE_EMPTY_FILE false"]
-    rows = _rows(query, table, keys)
+    rows = rows_of(query, table, keys)
     with _folder(table) as folder:
         written = _copy(connection, rows, folder, "ducklake-{uuidv7}", copy_options, parameters)
         files = {
@@ -101,6 +101,22 @@ def write_files(
         }
         _move(folder, table, files)
     return list(files.values())
+
+
+def rows_of(query: str, table: Table, keys: Sequence[Partition] = ()) -> str:
+    """A query of what files hold of the rows of another: cast to the columns' types, and in order.
+
+    It fails at a NULL where none may be. Keys that are computed come behind the columns.
+    """
+    names = ", ".join(identifier(column.name) for column in table.columns)
+    values = ", ".join(_value(column, table) for column in table.columns)
+    rows = f"SELECT {values} FROM ({query}\n) AS given({names})"
+    if table.sort_keys and table.options.sort_inserts:
+        order = ", ".join(key.sql for key in table.sort_keys)
+        rows = f"SELECT * FROM ({rows}) ORDER BY {order}"
+    computed = [f"{key.expression} AS {identifier(key.column)}" for key in keys if key.expression]
+    # Outside of the sort, whose expressions must not see these columns.
+    return f"SELECT *, {', '.join(computed)} FROM ({rows})" if computed else rows
 
 
 @dataclass(frozen=True)
@@ -303,18 +319,6 @@ def _encoding(options: TableOptions) -> list[str]:
         "ROW_GROUP_SIZE": options.row_group_size,
     }
     return [f"{name} {value}" for name, value in given.items() if value is not None]
-
-
-def _rows(query: str, table: Table, keys: Sequence[Partition]) -> str:
-    names = ", ".join(identifier(column.name) for column in table.columns)
-    values = ", ".join(_value(column, table) for column in table.columns)
-    rows = f"SELECT {values} FROM ({query}\n) AS given({names})"
-    if table.sort_keys and table.options.sort_inserts:
-        order = ", ".join(key.sql for key in table.sort_keys)
-        rows = f"SELECT * FROM ({rows}) ORDER BY {order}"
-    computed = [f"{key.expression} AS {identifier(key.column)}" for key in keys if key.expression]
-    # Outside of the sort, whose expressions must not see these columns.
-    return f"SELECT *, {', '.join(computed)} FROM ({rows})" if computed else rows
 
 
 def _value(column: Column, table: Table) -> str:

@@ -15,11 +15,16 @@ from swanlake.lake.changes import Change, ChangeType, format_changes
 from swanlake.lake.intents import ledger_entries
 from swanlake.lake.layout import Table, folded
 from swanlake.lake.operations import Commit, CreateTable
+from swanlake.lake.options import StoredOptions
 from swanlake.lake.state import Head, LiveTable
 from swanlake.lake.store import Write
 from swanlake.lake.tables import CatalogTables
 
 _ORDER = {kind: position for position, kind in enumerate(ChangeType)}
+
+
+#: (schema id, name in lower case) to (``table`` or ``view``, id)
+Objects = dict[tuple[int, str], tuple[str, int]]
 
 
 @dataclass(frozen=True)
@@ -28,8 +33,7 @@ class State:
 
     head: Head
     schemas: dict[str, Row[Any]] = field(default_factory=dict)
-    #: (schema id, name in lower case) to (``table`` or ``view``, id)
-    objects: dict[tuple[int, str], tuple[str, int]] = field(default_factory=dict)
+    objects: Objects = field(default_factory=dict)
     #: Macros of all schemas as (schema id, macro id, ``scalar`` or ``table``).
     macros: list[tuple[int, int, str]] = field(default_factory=list)
     tables: dict[int, LiveTable] = field(default_factory=dict)
@@ -45,6 +49,25 @@ class State:
     inlined_rows: dict[str, int] = field(default_factory=dict)
     #: By table id, the version whose table of the metadata takes rows of the columns of now.
     inlined_versions: dict[int, int] = field(default_factory=dict)
+    #: For new tables; of others the writer has read them.
+    options: StoredOptions = field(default_factory=StoredOptions)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What makes a commit, and what the next one would find."""
+
+    writes: list[Write]
+    head: Head
+    tables: dict[int, LiveTable]
+    inlined_versions: dict[int, int]
+    #: As far as the commit had to know them.
+    objects: Objects
+
+    @property
+    def snapshot_id(self) -> int:
+        """The snapshot that the commit becomes."""
+        return self.head.snapshot_id
 
 
 class Draft:
@@ -82,7 +105,7 @@ class Draft:
         self._changed: list[Change] = []
         self._also: list[Write] = []
 
-    def finish(self, commit: Commit) -> list[Write]:
+    def finish(self, commit: Commit) -> Plan:
         """All writes, around them the snapshot and what it changed."""
         changes = sorted(set(self._changed), key=lambda c: (_ORDER[c.type], c.id or 0, c.name))
         schema_changed = self.schema_version != self.head.schema_version
@@ -106,13 +129,19 @@ class Draft:
         ledger = [
             {"entry": entry, "snapshot_id": self.snapshot_id} for entry in ledger_entries(commit)
         ]
-        return [
+        writes = [
             self._write(self.tables.snapshot, [snapshot]),
             *self._also,
             *(self._write(table, rows) for table, rows in self.rows.items()),
             self._write(self.tables.snapshot_changes, [changed]),
             self._write(self.tables.swanlake_ledger, ledger),
         ]
+        head = Head(
+            next_snapshot_id=self.snapshot_id + 1,
+            snapshot_time=self.head.snapshot_time,
+            **snapshot,
+        )
+        return Plan(writes, head, self.live_tables, self.inlined_versions, self.taken)
 
     def _write(self, table: SqlTable, rows: list[dict[str, Any]]) -> Write:
         """New rows of a table, without the time of the commit: the database works that out."""

@@ -13,19 +13,29 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from swanlake.errors import ServerUnavailable, SwanLakeError
+from swanlake.errors import CommitLockTimeout, SwanLakeError
 from swanlake.lake.commit import Committed
 from swanlake.lake.operations import Commit
 from swanlake.lake.turns import Turns, TurnTimeout
 
 _CHECK_INTERVAL = 0.05
+#: Others hold the lock for milliseconds, and a fork for a second, unless DuckLake's own code works
+#: in their turn. It ends with an error, which PostgreSQL logs.
+_SHORT_WAIT = 2.0
 #: Who comes while a group is committed waits for all of it.
 _LARGEST_GROUP = 32
 
 Check = Callable[[], None]
-#: Makes commits one after the other; what became of each, in their order.
-CommitAll = Callable[[Sequence[Commit]], Sequence[Committed | SwanLakeError]]
+
+
+class CommitAll(Protocol):
+    """Makes commits one after the other; what became of each, in their order."""
+
+    def __call__(
+        self, changes: Sequence[Commit], *, lock_wait: float | None, has_turn: bool
+    ) -> Sequence[Committed | SwanLakeError]: ...
 
 
 @dataclass(frozen=True)
@@ -96,11 +106,13 @@ class CommitGate:
         try:
             self._wait(mine, check)
         except BaseException:
-            if self._left(mine):
+            # If the commit is on its way it has a deadline of its own, or comes back.
+            while not (left := self._left(mine)) and not mine.called.wait(_CHECK_INTERVAL):
+                pass
+            if left or (mine.outcome is None and self._left(mine)):
                 raise
-            mine.called.wait()  # the commit is on its way, and has a deadline of its own
         if mine.outcome is None:
-            self._commit_group(commit_all)
+            self._commit_first(mine, check, commit_all)
         if isinstance(mine.outcome, BaseException):
             raise mine.outcome
         assert mine.outcome is not None
@@ -120,8 +132,27 @@ class CommitGate:
                 writer.called.set()
         return writer
 
-    def _commit_group(self, commit_all: CommitAll) -> None:
-        """Commits what the first in the line brought, and all that follows it without a break."""
+    def _commit_first(self, mine: _Writer, check: Check, commit_all: CommitAll) -> None:
+        """Commits what the first in the line brought, as soon as no other process is at it."""
+        if self._commit_group(commit_all, lock_wait=_SHORT_WAIT, has_turn=False):
+            return
+        # Somebody may have the catalog for long; unlike the wait for the lock, this one can end.
+        try:
+            with self._turns.turn(mine.came_at + self._timeout, check):
+                self._commit_group(commit_all, lock_wait=None, has_turn=True)
+        except TurnTimeout:
+            raise self._given_up() from None
+        finally:
+            if mine.outcome is None:
+                self._leave([mine])
+
+    def _commit_group(
+        self, commit_all: CommitAll, *, lock_wait: float | None, has_turn: bool
+    ) -> bool:
+        """Commits the first in the line, and all that follow it without a break.
+
+        False if the lock could not be had in so short a time, and all are where they were.
+        """
         group: list[_Writer] = []
         changes: list[Commit] = []
         with self._lock:
@@ -132,17 +163,26 @@ class CommitGate:
                 group.append(writer)
                 changes.append(writer.change)
         try:
-            outcomes = commit_all(changes)
-            for writer, outcome in zip(group, outcomes, strict=True):
-                writer.outcome = outcome
+            outcomes = commit_all(changes, lock_wait=lock_wait, has_turn=has_turn)
         except BaseException as error:
-            for writer in group:
-                writer.outcome = error
+            self._done(group, [error] * len(group))
             raise
-        finally:
-            self._leave(group)
-            for writer in group:
-                writer.called.set()
+        if lock_wait is not None and all(isinstance(one, CommitLockTimeout) for one in outcomes):
+            with self._lock:
+                for writer in group:
+                    writer.taken = False
+            return False
+        self._done(group, outcomes)
+        return True
+
+    def _done(
+        self, group: Sequence[_Writer], outcomes: Sequence[Committed | BaseException]
+    ) -> None:
+        for writer, outcome in zip(group, outcomes, strict=True):
+            writer.outcome = outcome
+        self._leave(group)
+        for writer in group:
+            writer.called.set()
 
     def _left(self, writer: _Writer) -> bool:
         """Leaves the line, unless what it came for is being done."""
@@ -168,9 +208,8 @@ class CommitGate:
             if time.monotonic() > deadline:
                 raise self._given_up()
 
-    def _given_up(self) -> ServerUnavailable:
-        return ServerUnavailable(
+    def _given_up(self) -> CommitLockTimeout:
+        return CommitLockTimeout(
             f"Waited {self._timeout:g} s for other writers to commit and gave up; the statement "
-            "was not run. Try again, or raise commit_lock_timeout_seconds.",
-            identifier="COMMIT_LOCK_TIMEOUT",
+            "was not run. Try again, or raise commit_lock_timeout_seconds."
         )

@@ -27,21 +27,33 @@ from sqlalchemy import (
     SmallInteger,
     String,
     Table,
+    TableClause,
     Time,
     bindparam,
     cast,
     select,
+    update,
 )
+from sqlalchemy import column as named_column
+from sqlalchemy import table as lightweight_table
 from sqlalchemy.dialects.postgresql import UUID
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.types import TypeEngine
 
 from swanlake.lake.layout import Column as LakeColumn
+from swanlake.lake.layout import Table as LakeTable
+from swanlake.lake.layout import folded
+from swanlake.lake.operations import CreateTable
 from swanlake.lake.tables import CatalogTables
 
 #: The columns that stand before those of the lake's table.
 OWN_COLUMNS = ("row_id", "begin_snapshot", "end_snapshot")
+_NAME = re.compile(r"ducklake_inlined_data_\d+_\d+")
+#: PostgreSQL cuts longer names off, has no room for more columns, and keeps names for itself.
+_LONGEST_NAME = 63
+_MOST_COLUMNS = 1000
+_TAKEN = {*OWN_COLUMNS, "tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"}
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)", re.IGNORECASE)
 
 
@@ -84,9 +96,41 @@ def kept_type(word: str) -> TypeEngine[Any] | None:
     return _TYPES.get(word)
 
 
+def can_inline(table: LakeTable | CreateTable) -> bool:
+    """True if the metadata can keep rows of the table: all its columns are of safe types.
+
+    A sorted table says no, unless its rows are sorted only when files are compacted.
+    """
+    if isinstance(table, LakeTable) and (
+        table.encrypted or (table.sort_keys and table.options.sort_inserts)
+    ):
+        return False
+    if isinstance(table, CreateTable) and table.sort_keys:
+        return False
+    return len(table.columns) <= _MOST_COLUMNS and all(map(_is_safe, table.columns))
+
+
+def _is_safe(column: LakeColumn) -> bool:
+    return (
+        kept_type(column.type) is not None
+        and folded(column.name) not in _TAKEN
+        and len(column.name.encode()) <= _LONGEST_NAME
+    )
+
+
 def inlined_name(table_id: int, version: int) -> str:
     """The name of the table that keeps rows of one version of a table."""
-    return f"ducklake_inlined_data_{table_id}_{version}"
+    return f"{inlined_prefix(table_id)}{version}"
+
+
+def inlined_prefix(table_id: int) -> str:
+    """How the names of all tables begin that keep rows of a table."""
+    return f"ducklake_inlined_data_{table_id}_"
+
+
+def is_inlined_name(name: str) -> bool:
+    """True for the name of a table that keeps rows, as against the path of a file."""
+    return _NAME.fullmatch(name) is not None
 
 
 def value_key(place: int) -> str:
@@ -105,6 +149,23 @@ def rows_table(
     ]
     name = inlined_name(table_id, version)
     return Table(name, MetaData(), *own, *values, schema=tables.schema_name)
+
+
+def inlined_table(tables: CatalogTables, name: str) -> TableClause:
+    """A table of the metadata that keeps rows, without the columns of the lake's table."""
+    return lightweight_table(name, *map(named_column, OWN_COLUMNS), schema=tables.schema_name)
+
+
+def deletes_table(tables: CatalogTables, table_id: int) -> Table:
+    """The table that keeps deletes from files of a table; the stock extension makes it late."""
+    return Table(
+        f"ducklake_inlined_delete_{table_id}",
+        MetaData(),
+        Column("file_id", BigInteger()),
+        Column("row_id", BigInteger()),
+        Column("begin_snapshot", BigInteger()),
+        schema=tables.schema_name,
+    )
 
 
 class _InsertByPlace(Executable, ClauseElement):
@@ -136,3 +197,11 @@ def insertion(
     table = rows_table(tables, table_id, version, columns)
     values = [cast(bindparam(column.key, type_=column.type), column.type) for column in table.c]
     return _InsertByPlace(table, select(*values))
+
+
+@lru_cache(maxsize=2048)
+def ending(tables: CatalogTables, name: str) -> Executable:
+    """What ends a row of a table of the metadata; it is built once."""
+    rows = inlined_table(tables, name)
+    which = (rows.c.row_id == bindparam("of_row_id"), rows.c.end_snapshot.is_(None))
+    return update(rows).where(*which).values(end_snapshot=bindparam("end_snapshot"))

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
@@ -16,18 +16,16 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from swanlake.lake.inlined_tables import OWN_COLUMNS, kept_type
-from swanlake.lake.layout import Column, ColumnStats, Table, folded
+from swanlake.lake.inlined_tables import can_inline
+from swanlake.lake.layout import Column, ColumnStats, Table
 from swanlake.lake.operations import CreateTable, InlineInsert
 from swanlake.lake.stats import text_bounds
 
-#: PostgreSQL cuts longer names off, has no room for more columns, and keeps names for itself.
-_LONGEST_NAME = 63
-_MOST_COLUMNS = 1000
-_TAKEN = {*OWN_COLUMNS, "tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"}
 #: Bounds of texts are cut here, as in files.
 _BOUND_LENGTH = 256
 _EPOCH = date(1970, 1, 1)
+#: What DuckDB takes for an infinite timestamp, in units of its type; with a minus, too.
+_INFINITY = 2**63 - 1
 _FIRST_DAY, _LAST_DAY = date.min.toordinal(), date.max.toordinal()
 _PER_SECOND = {
     "timestamp_s": 1,
@@ -42,28 +40,18 @@ class _NotKept(Exception):
     """A value that the metadata cannot keep."""
 
 
-def can_inline(table: Table | CreateTable) -> bool:
-    """True if the metadata can keep rows of the table: all its columns are of safe types.
-
-    A sorted table says no, unless its rows are sorted only when files are compacted.
-    """
-    if isinstance(table, Table) and (
-        table.encrypted or (table.sort_keys and table.options.sort_inserts)
-    ):
-        return False
-    if isinstance(table, CreateTable) and table.sort_keys:
-        return False
-    return len(table.columns) <= _MOST_COLUMNS and all(map(_is_safe, table.columns))
-
-
 def inlined(
-    table: Table | CreateTable, rows: pa.Table, *, blind: bool = False
+    table: Table | CreateTable,
+    rows: pa.Table,
+    *,
+    blind: bool = False,
+    row_ids: Sequence[int] | None = None,
 ) -> InlineInsert | None:
     """What inserts the rows without a file; None if the metadata cannot keep some value of them.
 
     The columns are those of the table in its order, as DuckDB gives them to Arrow with
     ``arrow_lossless_conversion``. Ask ``can_inline`` first, and keep to the table's
-    ``inlined_rows``, or whatever number is small.
+    ``inlined_rows``, or whatever number is small. Rows in place of others have the ids of those.
     """
     if not can_inline(table):
         return None
@@ -79,14 +67,7 @@ def inlined(
         tuple(zip(*(column.values for column in kept), strict=True)),
         tuple(column.stats for column in kept),
         blind,
-    )
-
-
-def _is_safe(column: Column) -> bool:
-    return (
-        kept_type(column.type) is not None
-        and folded(column.name) not in _TAKEN
-        and len(column.name.encode()) <= _LONGEST_NAME
+        None if row_ids is None else tuple(row_ids),
     )
 
 
@@ -170,6 +151,8 @@ def _date(days: int) -> str:
 
 
 def _timestamp(number: int, per_second: int) -> str:
+    if abs(number) == _INFINITY:
+        raise _NotKept  # in nanoseconds it would be a day of the year 2262
     seconds, rest = divmod(number, per_second)
     days, second = divmod(seconds, 86400)
     return f"{_date(days)} {_time(second, rest, digits=len(str(per_second)) - 1)}"

@@ -17,6 +17,7 @@ from swanlake.lake.operations import (
     DropSchema,
     DropTable,
     Fold,
+    InlineDelete,
     InlinedRows,
     InlineInsert,
     Insert,
@@ -26,6 +27,7 @@ from swanlake.lake.operations import (
 
 #: How ledger entries begin that are a commit's own id.
 COMMIT_ENTRY = "commit:"
+_UNCONNECTED = (Insert, InlineInsert, InlineDelete, Delete, CreateTable)
 
 
 def touches(commit: Commit) -> list[Touch]:
@@ -37,6 +39,8 @@ def touches(commit: Commit) -> list[Touch]:
                 act = Act.APPEND if operation.blind else Act.INSERT
             case Delete(table=table):
                 act = Act.DELETE
+            case InlineDelete(table=table):
+                act = Act.INLINED_DELETE
             case Merge(table=table):
                 act = Act.MERGE
             case Rewrite(table=table):
@@ -57,6 +61,7 @@ def drops(
     """The tables that a commit drops, out of the schemas, tables and views of its base."""
     found = []
     wanted: str | None
+    made = {tuple(map(folded, name)) for name in created_names(commit)}
     for operation in commit.operations:
         match operation:
             case DropTable(schema=schema):
@@ -70,7 +75,8 @@ def drops(
             if row is None or schema_id != row.schema_id or kind != "table":
                 continue
             if wanted is None or name == wanted:
-                found.append(Touch(Act.DROP, table_id, f"{row.schema_name}.{name}"))
+                act = Act.REPLACE if (folded(schema), name) in made else Act.DROP
+                found.append(Touch(act, table_id, f"{row.schema_name}.{name}"))
     return found
 
 
@@ -130,6 +136,11 @@ def inlining_tables(commit: Commit) -> list[int]:
     )
 
 
+def makes_tables(commit: Commit) -> bool:
+    """True if there are tables after a commit that were not there before it."""
+    return any(isinstance(operation, CreateTable) for operation in commit.operations)
+
+
 def needs_names(operations: Iterable[Any]) -> bool:
     """True if schemas and tables are created or dropped."""
     return any(
@@ -146,3 +157,37 @@ def ledger_entries(commit: Commit) -> Sequence[str]:
 def own_entry(commit: Commit) -> str:
     """The entry by which a commit finds out whether it happened."""
     return f"{COMMIT_ENTRY}{commit.id}"
+
+
+def unconnected(commits: Sequence[Commit]) -> list[list[Commit]]:
+    """The commits in their order, in groups in which none asks the catalog for what another wrote.
+
+    Those only change rows, of tables of their own, or make tables; several may append to one.
+    """
+    groups: list[list[Commit]] = []
+    acts: dict[int, set[Act]] = {}
+    for commit in commits:
+        mine = _acts(commit)
+        is_free = mine is not None and all(
+            acts.get(id, set()) | done <= {Act.APPEND} for id, done in mine.items() if id in acts
+        )
+        if not groups or not is_free or _acts(groups[-1][0]) is None:
+            groups.append([])
+            acts = {}
+        groups[-1].append(commit)
+        for id, done in (mine or {}).items():
+            acts.setdefault(id, set()).update(done)
+    return groups
+
+
+def _acts(commit: Commit) -> dict[int, set[Act]] | None:
+    """What a commit does to which tables; None if it does more, or must look at the past."""
+    acts: dict[int, set[Act]] = {}
+    for operation in commit.operations:
+        if not isinstance(operation, _UNCONNECTED):
+            return None
+    if commit.ledger or (makes_tables(commit) and commit.base is not None):
+        return None
+    for touch in touches(commit):
+        acts.setdefault(touch.table_id, set()).add(touch.act)
+    return acts

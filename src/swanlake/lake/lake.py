@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -31,8 +31,9 @@ from swanlake.lake.gate import CommitGate, GateStatus
 from swanlake.lake.gc import DEFAULT_AGE, ORPHANS, UNNEEDED, Garbage, Reason
 from swanlake.lake.history import MaintenanceEntry
 from swanlake.lake.keeper import RemoteLake
+from swanlake.lake.kept_rows import KeptRows, NotKept
 from swanlake.lake.layout import Column, PartitionKey, SortKey, Table, folded
-from swanlake.lake.live_files import InlinedRow, TableFiles
+from swanlake.lake.live_files import InlinedRow, LiveFile, TableFiles
 from swanlake.lake.local import LocalLake, open_metabase
 from swanlake.lake.location import LakeLocation
 from swanlake.lake.metabase import CatalogInfo
@@ -286,6 +287,14 @@ class Catalog:
         """A table and all it consists of, read at once; raises NotFound."""
         return self.keeper.files(self.info, table_id)
 
+    def files_at(self, table: Table, paths: Iterable[str]) -> dict[str, LiveFile]:
+        """Of a table's files those at these paths, each with its deletes of now."""
+        return self.keeper.files_at(self.info, table, sorted(paths))
+
+    def kept_rows(self, tables: Sequence[Table]) -> list[KeptRows] | NotKept:
+        """All rows of tables that are nothing but rows in the metadata, as of one moment."""
+        return self.keeper.kept_rows(self.info, tables)
+
     def survey(self, target_file_size: int, small_file_ratio: float = 1.0) -> CatalogSurvey:
         """How the catalog is doing, in numbers; below that part of the size files are small."""
         return self.keeper.survey(self.info, target_file_size, small_file_ratio)
@@ -321,7 +330,9 @@ class Catalog:
             change,
             writer,
             check,
-            lambda changes: self.keeper.commit(self.info, changes, self.retries),
+            lambda changes, **how: self.keeper.commit(
+                self.info, changes, replace(self.retries, **how)
+            ),
         )
 
     def expire(

@@ -7,6 +7,7 @@ found by the commit that is based on it.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -25,10 +26,9 @@ from sqlalchemy import column as named_column
 from sqlalchemy import inspect as inspect_database
 from sqlalchemy import table as lightweight_table
 
-from swanlake.lake.inlined_tables import OWN_COLUMNS
+from swanlake.lake.inlined_tables import OWN_COLUMNS, deletes_table, inlined_table
 from swanlake.lake.layout import Column, Default, Table
 from swanlake.lake.reading import column_tree, read_table_by_id
-from swanlake.lake.state import inlined_delete_table, inlined_table
 from swanlake.lake.tables import CatalogTables
 
 
@@ -159,6 +159,42 @@ def read_files(connection: Connection, tables: CatalogTables, table_id: int) -> 
     return TableFiles(table, files, inlined, int(oldest))
 
 
+def read_files_at(
+    connection: Connection, tables: CatalogTables, table: Table, paths: Iterable[str]
+) -> dict[str, LiveFile]:
+    """Of a table's files those at these paths, each with its deletes of now."""
+    data, deletes = tables.data_file, tables.delete_file
+    written = {path.removeprefix(table.directory) for path in paths} | set(paths)
+    rows = connection.execute(
+        select(data).where(
+            data.c.table_id == table.id,
+            data.c.end_snapshot.is_(None),
+            data.c.path.in_(sorted(written)),
+        )
+    ).all()
+    ids = [row.data_file_id for row in rows]
+    current = connection.execute(
+        select(deletes).where(deletes.c.data_file_id.in_(ids), deletes.c.end_snapshot.is_(None))
+    )
+    by_file = {row.data_file_id: (_live_deletes(table, row),) for row in current}
+    inlined = _inlined_deletes(connection, tables, table.id)
+    found = (
+        LiveFile(
+            row.data_file_id,
+            _path(table, row),
+            row.record_count,
+            row.file_size_bytes,
+            row.begin_snapshot,
+            format=row.file_format,
+            encrypted=row.encryption_key is not None,
+            deletes=by_file.get(row.data_file_id, ()),
+            inlined_deletes=tuple(inlined[row.data_file_id]),
+        )
+        for row in rows
+    )
+    return {file.path: file for file in found}
+
+
 def read_inlined_rows(
     connection: Connection, tables: CatalogTables, name: str, at: int
 ) -> list[InlinedRow]:
@@ -223,26 +259,28 @@ def _deletes(
         .where(deletes.c.table_id == table.id)
         .order_by(deletes.c.begin_snapshot, deletes.c.delete_file_id)
     ):
-        found[row.data_file_id].append(
-            LiveDeletes(
-                row.delete_file_id,
-                _path(table, row),
-                row.delete_count,
-                row.begin_snapshot,
-                row.end_snapshot,
-                row.partial_max,
-                row.format,
-            )
-        )
+        found[row.data_file_id].append(_live_deletes(table, row))
     return found
+
+
+def _live_deletes(table: Table, row: Row[Any]) -> LiveDeletes:
+    return LiveDeletes(
+        row.delete_file_id,
+        _path(table, row),
+        row.delete_count,
+        row.begin_snapshot,
+        row.end_snapshot,
+        row.partial_max,
+        row.format,
+    )
 
 
 def _inlined_deletes(
     connection: Connection, tables: CatalogTables, table_id: int
 ) -> dict[int, list[tuple[int, int]]]:
     found: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    inlined = inlined_delete_table(tables, table_id)
-    if inspect_database(connection).has_table(inlined.name, schema=tables.schema_name):
+    inlined = deletes_table(tables, table_id)
+    if inspect_database(connection).has_table(inlined.name, inlined.schema):
         for row in connection.execute(select(inlined).order_by(inlined.c.row_id)):
             found[row.file_id].append((row.row_id, row.begin_snapshot))
     return found

@@ -22,7 +22,7 @@ from swanlake.errors import (
     NotFound,
     SwanLakeError,
 )
-from swanlake.lake import bootstrap, commit, reading
+from swanlake.lake import bootstrap, commit, kept_rows, reading
 from swanlake.lake.commit import Committed, Retries
 from swanlake.lake.ids import uuid7
 from swanlake.lake.layout import Table
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from swanlake.lake.expiry import ExpireReport
     from swanlake.lake.gc import Garbage, Reason
     from swanlake.lake.history import MaintenanceEntry
-    from swanlake.lake.live_files import InlinedRow, TableFiles
+    from swanlake.lake.live_files import InlinedRow, LiveFile, TableFiles
     from swanlake.lake.survey import CatalogSurvey
 
 
@@ -205,6 +205,22 @@ class LocalLake:
 
         with self._reading(info, repeatable=True) as (store, connection):
             return live_files.read_files(connection, store.tables, table_id)
+
+    def files_at(
+        self, info: CatalogInfo, table: Table, paths: Sequence[str]
+    ) -> dict[str, LiveFile]:
+        """Of a table's files those at these paths, each with its deletes of now."""
+        from swanlake.lake import live_files
+
+        with self._reading(info, repeatable=True) as (store, connection):
+            return live_files.read_files_at(connection, store.tables, table, paths)
+
+    def kept_rows(
+        self, info: CatalogInfo, tables: Sequence[Table]
+    ) -> list[kept_rows.KeptRows] | kept_rows.NotKept:
+        """All rows of tables that are nothing but rows in the metadata, as of one moment."""
+        with self._metabase.reachable(f"metadata of the catalog {info.name}"):
+            return kept_rows.read_kept_rows(self._metabase.store(info), tables)
 
     def survey(
         self, info: CatalogInfo, target_file_size: int, small_file_ratio: float

@@ -21,6 +21,9 @@ _SECRET_PARAMETERS = {
     "password": "PASSWORD",
     "dbname": "DATABASE",
 }
+#: So that no statement of the extension's waits for ever, on a network or behind a transaction that
+#: another program leaves open.
+_BOUNDS = {"connect_timeout": "10", "options": "-c lock_timeout=30s"}
 #: DuckLake 1.5.5 spoils structs that it keeps inlined: quotes vanish, dates cannot be read.
 _OPTIONS = ("CREATE_IF_NOT_EXISTS false", "DATA_INLINING_ROW_LIMIT 0")
 
@@ -104,7 +107,7 @@ class LakeLocation:
         """What a secret cannot hold: sslmode, options, …"""
         extra = {
             name: value
-            for name, value in ({"connect_timeout": "10"} | self._conninfo()).items()
+            for name, value in (_BOUNDS | self._conninfo()).items()
             if name not in _SECRET_PARAMETERS
         }
         shown = [name for name in extra if "password" in name or "secret" in name]

@@ -73,13 +73,24 @@ class Insert:
 class InlineInsert:
     """New rows of a table that the metadata itself keeps; ``inlining.inlined`` makes these.
 
-    ``column_stats`` is what a file of these rows would say; ``blind`` is as for an Insert.
+    ``column_stats`` is what a file of these rows would say; ``blind`` is as for an Insert. Rows in
+    place of others have the ids of those.
     """
 
     table: Table | CreateTable
     rows: tuple[tuple[InlinedValue, ...], ...]
     column_stats: tuple[ColumnStats, ...]
     blind: bool = False
+    row_ids: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class InlineDelete:
+    """Rows of a table, kept in a table of the metadata, that are no longer there."""
+
+    table: Table
+    table_name: str
+    row_ids: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -96,11 +107,16 @@ class FileDelete:
 
 @dataclass(frozen=True)
 class Delete:
-    """Deleted rows, and data files of which no row is left."""
+    """Deleted rows, and data files of which no row is left.
+
+    The stock extension keeps its own small deletes in the metadata, and looks for those of others
+    among their like only; ``excludes_inlined`` has it find these too.
+    """
 
     table: Table
     files: tuple[FileDelete, ...] = ()
     dropped: tuple[int, ...] = ()
+    excludes_inlined: bool = False
 
 
 @dataclass(frozen=True)
@@ -206,6 +222,7 @@ Operation = (
     | DropTable
     | Insert
     | InlineInsert
+    | InlineDelete
     | Delete
     | Compaction
     | SetProperty
@@ -217,12 +234,15 @@ class Commit:
     """All that becomes visible at once, or not at all.
 
     ``base`` is the snapshot from which the changes were worked out; without one, nothing was read.
+    ``by_name`` says that tables were meant by their names: one that got another since the base is
+    another one.
     ``ledger`` names work that must be committed once: if it was, the commit does nothing. ``notes``
     are kept beside it, for whoever asks the ledger later.
     """
 
     operations: tuple[Operation, ...]
     base: int | None = None
+    by_name: bool = False
     ledger: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     author: str | None = None

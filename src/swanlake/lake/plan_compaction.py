@@ -22,10 +22,11 @@ from sqlalchemy import Table as SqlTable
 from swanlake.errors import CommitConflict, InvalidRequest
 from swanlake.lake.changes import Change, ChangeType
 from swanlake.lake.draft import Draft
+from swanlake.lake.inlined_tables import deletes_table, inlined_table
 from swanlake.lake.layout import DataFile, Table
 from swanlake.lake.operations import Fold, Merge, PlacedFile, Rewrite
 from swanlake.lake.plan_data import add_data_file, add_delete_file, write_stats
-from swanlake.lake.state import LiveTable, inlined_delete_table, inlined_table
+from swanlake.lake.state import LiveTable
 from swanlake.lake.stats import merge
 from swanlake.lake.store import Write
 
@@ -146,7 +147,7 @@ def _forget_deletes(draft: Draft, table: LiveTable, ids: set[int]) -> None:
         if file.data_file_id in ids:
             _schedule(draft, table, file.delete_file_id, file)
     _remove(draft, draft.tables.delete_file, ids)
-    inlined = inlined_delete_table(draft.tables, table.id)
+    inlined = deletes_table(draft.tables, table.id)
     for some in _some_at_once(ids & draft.state.inlined_deletes):
         draft.also(Write(delete(inlined).where(inlined.c.file_id.in_(some))))
 

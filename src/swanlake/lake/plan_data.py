@@ -11,9 +11,15 @@ from sqlalchemy.schema import CreateTable as MakeTable
 from swanlake.errors import CommitConflict
 from swanlake.lake.changes import Change, ChangeType
 from swanlake.lake.draft import Draft, update_by
-from swanlake.lake.inlined_tables import insertion, rows_table, value_key
+from swanlake.lake.inlined_tables import (
+    deletes_table,
+    ending,
+    insertion,
+    rows_table,
+    value_key,
+)
 from swanlake.lake.layout import Column, ColumnStats, DataFile, DeleteFile, Table
-from swanlake.lake.operations import CreateTable, Delete, InlineInsert, Insert
+from swanlake.lake.operations import CreateTable, Delete, InlineDelete, InlineInsert, Insert
 from swanlake.lake.state import LiveTable
 from swanlake.lake.stats import TableColumnStats, merge
 from swanlake.lake.store import Write
@@ -38,7 +44,8 @@ def add_files(draft: Draft, operation: Insert) -> None:
         row_id += file.record_count
     live = _with_stats(live, types, *(file.column_stats for file in operation.files))
     size = live.file_size_bytes + sum(file.file_size_bytes for file in operation.files)
-    _count_rows(draft, replace(live, file_size_bytes=size), row_id - live.next_row_id)
+    new_rows = row_id - live.next_row_id
+    _count_rows(draft, replace(live, file_size_bytes=size), new_rows, new_rows)
     draft.changed(Change(ChangeType.INSERTED, live.id))
 
 
@@ -48,36 +55,40 @@ def add_inlined_rows(draft: Draft, operation: InlineInsert) -> None:
         return
     live, types = _target(draft, operation.table)
     columns = operation.table.columns
-    version = _inlined_version(draft, live.id, columns)
+    if live.id not in draft.inlined_versions:
+        make_inlined_tables(draft, live.id, columns)
+    version = draft.inlined_versions[live.id]
+    new_ids = 0 if operation.row_ids else len(operation.rows)
+    row_ids = operation.row_ids or range(live.next_row_id, live.next_row_id + new_ids)
     rows = [
         {"row_id": row_id, "begin_snapshot": draft.snapshot_id, "end_snapshot": None}
         | {value_key(place): value for place, value in enumerate(values)}
-        for row_id, values in enumerate(operation.rows, live.next_row_id)
+        for row_id, values in zip(row_ids, operation.rows, strict=True)
     ]
     draft.also(Write(insertion(draft.tables, live.id, version, columns), rows))
     live = _with_stats(live, types, operation.column_stats)
-    _count_rows(draft, live, len(rows))
+    _count_rows(draft, live, len(rows), new_ids)
     draft.new_file_id()  # of no file: clients keep table statistics by it
     draft.changed(Change(ChangeType.INLINED_INSERT, live.id))
 
 
-def _inlined_version(draft: Draft, table_id: int, columns: tuple[Column, ...]) -> int:
-    """The version of the table for whose rows the metadata has a table; it is made if need be.
+def make_inlined_tables(draft: Draft, table_id: int, columns: tuple[Column, ...]) -> None:
+    """Tables of the metadata for rows of a table, and for deletes from its files.
 
-    A new one is a new version of the schema: clients that keep the old one would not look into it.
+    They are a new version of the schema: clients that keep the old one would not look into them.
+    Without a table for deletes the stock extension asks before every query whether there is one.
     """
-    if table_id not in draft.inlined_versions:
-        draft.change_schema()
-        version = draft.inlined_versions[table_id] = draft.schema_version
-        made = rows_table(draft.tables, table_id, version, columns)
-        draft.also(Write(MakeTable(made, if_not_exists=True)))
-        draft.add(
-            draft.tables.inlined_data_tables,
-            table_id=table_id,
-            table_name=made.name,
-            schema_version=version,
-        )
-    return draft.inlined_versions[table_id]
+    draft.change_schema()
+    version = draft.inlined_versions[table_id] = draft.schema_version
+    made = rows_table(draft.tables, table_id, version, columns)
+    for table in (made, deletes_table(draft.tables, table_id)):
+        draft.also(Write(MakeTable(table, if_not_exists=True)))
+    draft.add(
+        draft.tables.inlined_data_tables,
+        table_id=table_id,
+        table_name=made.name,
+        schema_version=version,
+    )
 
 
 def _with_stats(live: LiveTable, types: dict[int, str], *added: Sequence[ColumnStats]) -> LiveTable:
@@ -92,10 +103,11 @@ def _with_stats(live: LiveTable, types: dict[int, str], *added: Sequence[ColumnS
     return replace(live, columns=stats)
 
 
-def _count_rows(draft: Draft, live: LiveTable, rows: int) -> None:
+def _count_rows(draft: Draft, live: LiveTable, rows: int, ids: int) -> None:
+    """Rows that came, those in place of others included, and the ids that were given to them."""
     write_stats(
         draft,
-        replace(live, record_count=live.record_count + rows, next_row_id=live.next_row_id + rows),
+        replace(live, record_count=live.record_count + rows, next_row_id=live.next_row_id + ids),
     )
 
 
@@ -176,16 +188,8 @@ def add_data_file(
 
 def write_stats(draft: Draft, live: LiveTable) -> None:
     """What is now known of all rows of a table."""
-    draft.live_tables[live.id] = LiveTable(
-        live.id,
-        live.path,
-        live.path_is_relative,
-        True,
-        live.record_count,
-        live.next_row_id,
-        live.file_size_bytes,
-        live.columns,
-    )
+    before = draft.live_tables.get(live.id)
+    draft.live_tables[live.id] = replace(live, has_stats=True)
     totals = {
         "record_count": live.record_count,
         "next_row_id": live.next_row_id,
@@ -206,6 +210,7 @@ def write_stats(draft: Draft, live: LiveTable) -> None:
     merged = [
         {"of_table_id": live.id, "of_column_id": column.column_id, **_column_stats(column)}
         for column in live.columns.values()
+        if before is None or before.columns.get(column.column_id) != column
     ]
     if merged:
         statement = update_by(draft.tables.table_column_stats, "table_id", "column_id")
@@ -238,6 +243,18 @@ def delete_rows(draft: Draft, operation: Delete) -> None:
         draft.end(draft.tables.data_file, draft.tables.data_file.c.data_file_id == file_id)
         draft.end(draft.tables.delete_file, draft.tables.delete_file.c.data_file_id == file_id)
     draft.changed(Change(ChangeType.DELETED, table.id))
+    if operation.excludes_inlined:
+        draft.changed(Change(ChangeType.INLINED_DELETE, table.id))
+
+
+def delete_inlined_rows(draft: Draft, operation: InlineDelete) -> None:
+    """Rows in the metadata that end; nobody has touched any of the table's since the base."""
+    if not operation.row_ids:
+        return
+    table = draft.live(operation.table)
+    ended = [{"of_row_id": id, "end_snapshot": draft.snapshot_id} for id in operation.row_ids]
+    draft.also(Write(ending(draft.tables, operation.table_name), ended))
+    draft.changed(Change(ChangeType.INLINED_DELETE, table.id))
 
 
 def add_delete_file(

@@ -8,8 +8,10 @@ from sqlalchemy import delete
 from swanlake.errors import AlreadyExists, InvalidRequest, NotFound
 from swanlake.lake.changes import Change, ChangeType
 from swanlake.lake.draft import Draft
+from swanlake.lake.inlined_tables import can_inline
 from swanlake.lake.layout import Column, DefaultKind, directory_name, folded
 from swanlake.lake.operations import CreateSchema, CreateTable, DropSchema, DropTable, SetProperty
+from swanlake.lake.plan_data import make_inlined_tables
 from swanlake.lake.store import Write
 
 #: A name that may be a directory as it is; any other is replaced by the object's UUID.
@@ -107,8 +109,22 @@ def create_table(draft: Draft, operation: CreateTable) -> None:
         schema_version=draft.schema_version,
         table_id=table_id,
     )
+    if _may_keep_rows(draft, schema_id, table_id, operation):
+        make_inlined_tables(draft, table_id, operation.columns)
     name = (draft.schema_name(operation.schema), operation.name)
     draft.changed(Change(ChangeType.CREATED_TABLE, name=name))
+
+
+def _may_keep_rows(draft: Draft, schema_id: int, table_id: int, operation: CreateTable) -> bool:
+    """True if small inserts will go into the metadata, which had better have a table for them.
+
+    To make it with the first of them is another version of the schema, for which every client reads
+    the whole catalog again.
+    """
+    options = draft.state.options
+    if options.of_catalog("encrypted") == "true" or not can_inline(operation):
+        return False
+    return (options.of_table(schema_id, table_id).inlined_rows or 0) > 0
 
 
 def _add_column(draft: Draft, table_id: int, column: Column, parent: int | None) -> None:

@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement
 
 from swanlake.errors import InvalidRequest
 from swanlake.lake import plan_compaction, plan_data, plan_schemas
-from swanlake.lake.draft import Draft, State
+from swanlake.lake.draft import Draft, Plan, State
 from swanlake.lake.operations import (
     Commit,
     Compaction,
@@ -24,13 +24,13 @@ from swanlake.lake.operations import (
     DropSchema,
     DropTable,
     Fold,
+    InlineDelete,
     InlineInsert,
     Insert,
     Merge,
     Rewrite,
     SetProperty,
 )
-from swanlake.lake.store import Write
 from swanlake.lake.tables import CatalogTables
 
 _PLANS: dict[type, Callable[[Draft, Any], None]] = {
@@ -41,6 +41,7 @@ _PLANS: dict[type, Callable[[Draft, Any], None]] = {
     SetProperty: plan_schemas.set_property,
     Insert: plan_data.add_files,
     InlineInsert: plan_data.add_inlined_rows,
+    InlineDelete: plan_data.delete_inlined_rows,
     Delete: plan_data.delete_rows,
     Merge: plan_compaction.merge_files,
     Rewrite: plan_compaction.rewrite_files,
@@ -54,7 +55,7 @@ def plan(
     tables: CatalogTables,
     now: ColumnElement[datetime],
     earliest: datetime,
-) -> list[Write]:
+) -> Plan:
     """The statements of a commit, in the order in which the stock extension sends them.
 
     ``now`` is the time of the commit for a statement that is given ``earliest``.

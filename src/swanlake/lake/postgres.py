@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
 import psycopg
-from psycopg.rows import namedtuple_row
 from sqlalchemy import (
     ColumnElement,
     Connection,
     DateTime,
     Engine,
     Executable,
+    Select,
     bindparam,
     create_engine,
     delete,
@@ -27,12 +27,12 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy import Table as SqlTable
-from sqlalchemy.engine import Dialect
 from sqlalchemy.schema import CreateSchema, DropSchema
 
 from swanlake.errors import ConfigError
 from swanlake.lake import bootstrap, forks
 from swanlake.lake.metabase import CatalogInfo, Metabase
+from swanlake.lake.postgres_batch import Batch
 from swanlake.lake.postgres_turns import TURN_CLASS
 from swanlake.lake.reading import newest_snapshot
 from swanlake.lake.store import Answer, CatalogStore, Question, Trouble, Write
@@ -44,6 +44,13 @@ from swanlake.sql.quoting import literal as sql_literal
 _LOCK_CLASS = 0x44754C4B
 #: A committer that neither works nor dies loses its lock after this long.
 _IDLE_SECONDS = 60
+#: The lock is useless under REPEATABLE READ: what is read after it would be from before it.
+_BEGIN = b"BEGIN ISOLATION LEVEL READ COMMITTED"
+_BEGIN_READING = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+#: Who finds tables locked reads in another way, in which it can be cancelled.
+_READ_AT_ONCE = b"SET LOCAL lock_timeout = '100ms'"
+#: Under the commit lock nobody waits for long: all other writers would wait too.
+_HURRY = b"SET LOCAL lock_timeout = '2s'"
 _CONNECT_TIMEOUT_SECONDS = 10
 #: The same for the list of catalogs, whose lock is held while a collection deletes files.
 _REGISTRY_IDLE_SECONDS = 900
@@ -71,6 +78,8 @@ def _parameters(url: str) -> dict[str, Any]:
             "keepalives_idle": 30,
             "keepalives_interval": 10,
             "keepalives_count": 3,
+            # So is one that does not acknowledge what was sent: no keepalives go out meanwhile.
+            "tcp_user_timeout": 60_000,
         } | psycopg.conninfo.conninfo_to_dict(url)
     except psycopg.ProgrammingError:
         raise ConfigError("metabase_url is not a PostgreSQL URL or connection string.") from None
@@ -78,33 +87,33 @@ def _parameters(url: str) -> dict[str, Any]:
 
 def postgres_engine(url: str) -> Engine:
     """The connections to a metabase for everything but turns."""
-    parameters = _parameters(url)
+    # Who reads rolls back, and the driver then forgets what is prepared: all of it, a batch's too.
+    parameters = _parameters(url) | {"prepare_threshold": None}
     return create_engine(
         "postgresql+psycopg://",
         creator=lambda: psycopg.connect(**parameters),
-        # The lock is useless under REPEATABLE READ: what is read after it would be from before it.
         isolation_level="READ COMMITTED",
-        pool_size=5,
-        max_overflow=20,
+        # Those above the size are closed after each use, and to open one takes milliseconds. The
+        # last to come back is the first to go: what a quiet server does not need gets old.
+        pool_size=16,
+        max_overflow=9,
+        pool_use_lifo=True,
         pool_recycle=1800,
     )
 
 
-def _as_sent(question: Question, connection: Connection) -> tuple[Any, Any]:
-    """A question in the driver's words."""
-    compiled = _compiled(question.statement, connection.dialect)
-    expanded = compiled.construct_expanded_state(dict(question.parameters))
-    return expanded.statement, expanded.parameters
+def _add_all(batch: Batch, writes: Sequence[Write]) -> None:
+    for write in writes:
+        if write.rows is None:
+            batch.once(write.statement)
+        else:
+            batch.add(write.statement, write.rows)
 
 
-@lru_cache(maxsize=1024)
-def _compiled(statement: Any, dialect: Dialect) -> Any:
-    return statement.compile(dialect=dialect)
-
-
-@lru_cache(maxsize=8192)
-def _with_columns(statement: Any, dialect: Dialect, columns: tuple[str, ...]) -> str:
-    return str(statement.compile(dialect=dialect, column_keys=list(columns)))
+def _answers(batch: Batch, questions: Sequence[Question]) -> Sequence[Answer]:
+    places = [batch.add(question.statement, [question.parameters]) for question in questions]
+    answer = batch.run()
+    return [(question, answer(place)) for question, place in zip(questions, places, strict=True)]
 
 
 def _sequence(schema: str) -> str:
@@ -132,52 +141,60 @@ class PostgresStore(CatalogStore):
         self._sequence = _sequence(schema)
 
     def lock(
-        self, connection: Connection, timeout: float, ahead: Sequence[Question]
-    ) -> Callable[[], Sequence[Answer]]:
+        self, connection: Connection, timeout: float, ahead: Sequence[Question], *, has_turn: bool
+    ) -> Sequence[Answer]:
+        connection.begin()
+        batch = Batch(connection)
+        batch.command(_BEGIN)
         # As a statement of its own: one that also read would read the state from before the wait.
         settings = {
             "patience": f"{int(timeout * 1000)}ms",
             "idle": f"{_IDLE_SECONDS}s",
             "schema": f'"{self.schema}"',
         }
-        # One round trip with the BEGIN and the questions. The server begins with a question when it
-        # has the lock, and each sees what is committed by then.
-        with self.batch(connection):
-            connection.execute(_LOCK_PATIENTLY, settings)
-            return self.ask(connection, ahead)
+        batch.add(_LOCK if has_turn else _TURN_AND_LOCK, [settings])
+        batch.command(_HURRY)
+        # One round trip with the questions. The server begins with a question when it has the lock,
+        # and each sees what is committed by then.
+        return _answers(batch, ahead)
 
     def ask(
-        self, connection: Connection, questions: Sequence[Question]
-    ) -> Callable[[], Sequence[Answer]]:
-        driver: Any = connection.connection.driver_connection
-        # SQLAlchemy would take a query whose answer is not there yet for one without an answer.
-        cursors = [
-            driver.cursor(row_factory=namedtuple_row).execute(*_as_sent(question, connection))
-            for question in questions
-        ]
-        return lambda: [
-            (question, cursor.fetchall())
-            for question, cursor in zip(questions, cursors, strict=True)
-        ]
+        self,
+        connection: Connection,
+        questions: Sequence[Question],
+        *,
+        is_first: bool,
+        is_last: bool,
+    ) -> list[Sequence[Any]]:
+        batch = Batch(connection)
+        if is_first:
+            connection.begin()
+            batch.command(_BEGIN_READING)
+            batch.command(_READ_AT_ONCE)
+        places = [batch.add(one.statement, [one.parameters]) for one in questions]
+        if is_last:
+            batch.command(b"COMMIT")
+        answer = batch.run()
+        if is_last:
+            connection.commit()  # for SQLAlchemy's books
+        return [answer(place, one.has_names) for place, one in zip(places, questions, strict=True)]
 
-    def send(self, connection: Connection, write: Write) -> None:
-        if write.rows is None:
-            super().send(connection, write)
-            return
-        # Under the lock every tenth of a millisecond is one that all others wait.
-        sql = _with_columns(write.statement, connection.dialect, tuple(write.rows[0]))
-        driver: Any = connection.connection.driver_connection
-        if len(write.rows) == 1:
-            driver.execute(sql, write.rows[0])
-        else:
-            driver.cursor().executemany(sql, write.rows)
+    def send(
+        self, connection: Connection, writes: Sequence[Write], ahead: Sequence[Question] = ()
+    ) -> Sequence[Answer]:
+        batch = Batch(connection)
+        _add_all(batch, writes)
+        return _answers(batch, ahead)
 
-    @contextmanager
-    def batch(self, connection: Connection) -> Iterator[psycopg.Connection[Any]]:
-        driver = connection.connection.driver_connection
-        assert isinstance(driver, psycopg.Connection)
-        with driver.pipeline():
-            yield driver
+    def commit(self, connection: Connection, writes: Sequence[Write]) -> None:
+        batch = Batch(connection)
+        _add_all(batch, writes)
+        self.reached("written")
+        batch.command(b"COMMIT")
+        batch.run()
+        if batch.did != b"COMMIT":  # a transaction that failed is rolled back, without an error
+            raise psycopg.errors.InFailedSqlTransaction(f"COMMIT was answered with {batch.did!r}")
+        connection.commit()  # for SQLAlchemy's books: there is nothing left to be committed
 
     def wait_at_most(self, connection: Connection, seconds: int) -> None:
         _wait_at_most(connection, seconds)
@@ -395,12 +412,18 @@ _PATIENTLY = select(
     func.set_config("lock_timeout", f"{_IDLE_SECONDS}s", True),
     func.set_config("idle_in_transaction_session_timeout", f"{_REGISTRY_IDLE_SECONDS}s", True),
 )
-_LOCK_PATIENTLY = select(
-    func.set_config("lock_timeout", bindparam("patience"), True),
-    func.set_config("idle_in_transaction_session_timeout", bindparam("idle"), True),
-    func.pg_advisory_xact_lock(func.hashtext(bindparam("schema")), TURN_CLASS),
-    func.pg_advisory_xact_lock(func.hashtext(bindparam("schema")), _LOCK_CLASS),
-)
+
+
+def _locking(*classes: int) -> Select[Any]:
+    return select(
+        func.set_config("lock_timeout", bindparam("patience"), True),
+        func.set_config("idle_in_transaction_session_timeout", bindparam("idle"), True),
+        *(func.pg_advisory_xact_lock(func.hashtext(bindparam("schema")), one) for one in classes),
+    )
+
+
+_LOCK = _locking(_LOCK_CLASS)
+_TURN_AND_LOCK = _locking(TURN_CLASS, _LOCK_CLASS)
 
 
 def lock_schema(schema: str) -> Executable:

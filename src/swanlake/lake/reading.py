@@ -6,9 +6,19 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, cast
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, func, select
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    bindparam,
+    func,
+    select,
+)
 from sqlalchemy import Table as SqlTable
 
 from swanlake.errors import Code, LakeError, NotFound
@@ -23,13 +33,15 @@ from swanlake.lake.layout import (
     folded,
 )
 from swanlake.lake.operations import CreateTable
-from swanlake.lake.options import StoredOptions
+from swanlake.lake.options import read_options
 from swanlake.lake.tables import CatalogTables
 
 #: Of a table that is not there yet.
 _NO_ID = -1
 #: Databases limit how many parameters a statement takes.
 _ENTRIES_AT_ONCE = 500
+#: Tables are looked up all the time, and to build a statement takes longer than to execute it.
+_AT, _TABLE = bindparam("at", type_=BigInteger()), bindparam("table", type_=BigInteger())
 
 
 @dataclass(frozen=True)
@@ -47,7 +59,7 @@ class Snapshot:
 
 def newest_snapshot(connection: Connection, tables: CatalogTables) -> int:
     """The id of the head."""
-    newest = connection.execute(select(func.max(tables.snapshot.c.snapshot_id))).scalar_one()
+    newest = connection.execute(_newest(tables)).scalar_one()
     if newest is None:
         raise LakeError(
             "The catalog has no snapshot at all: its metadata is damaged.",
@@ -55,6 +67,11 @@ def newest_snapshot(connection: Connection, tables: CatalogTables) -> int:
             code=Code.INTERNAL,
         )
     return int(newest)
+
+
+@lru_cache(maxsize=256)
+def _newest(tables: CatalogTables) -> Select[Any]:
+    return select(func.max(tables.snapshot.c.snapshot_id))
 
 
 def snapshots(connection: Connection, tables: CatalogTables) -> list[Snapshot]:
@@ -125,7 +142,7 @@ def read_new_table(connection: Connection, tables: CatalogTables, operation: Cre
             break
     else:
         raise NotFound(f"There is no schema {operation.schema}.", identifier="SCHEMA_NOT_FOUND")
-    stored = StoredOptions(connection, tables)
+    stored = read_options(connection, tables)
     data_path = stored.of_catalog("data_path") or ""
     inside = f"{row.path}{directory_name(operation.name, operation.uuid)}"
     return Table(
@@ -164,7 +181,7 @@ def ledger_under(connection: Connection, tables: CatalogTables, prefix: str) -> 
 
 def _table(connection: Connection, tables: CatalogTables, row: Row[Any], snapshot_id: int) -> Table:
     partition_id, partition_keys = _partitioning(connection, tables, row.table_id, snapshot_id)
-    stored = StoredOptions(connection, tables)
+    stored = read_options(connection, tables)
     return Table(
         id=row.table_id,
         schema=row.schema_name,
@@ -183,14 +200,14 @@ def _table(connection: Connection, tables: CatalogTables, row: Row[Any], snapsho
 def _find(
     connection: Connection, tables: CatalogTables, schema: str, name: str, at: int
 ) -> Row[Any]:
-    table, schemas = tables.table, tables.schema
-    rows = connection.execute(
-        live_tables(tables, at).where(
-            # Databases fold letters beyond ASCII in different ways, and DuckDB does not at all.
-            func.lower(schemas.c.schema_name).in_([folded(schema), schema.lower()]),
-            func.lower(table.c.table_name).in_([folded(name), name.lower()]),
-        )
-    ).all()
+    # Databases fold letters beyond ASCII in different ways, and DuckDB does not at all.
+    names = {
+        "schema": folded(schema),
+        "lower_schema": schema.lower(),
+        "name": folded(name),
+        "lower_name": name.lower(),
+    }
+    rows = connection.execute(_by_name(tables), {"at": at, **names}).all()
     for row in rows:
         if folded(row.schema_name) == folded(schema) and folded(row.table_name) == folded(name):
             return row
@@ -199,7 +216,16 @@ def _find(
     )
 
 
-def live_tables(tables: CatalogTables, at: int) -> Select[Any]:
+@lru_cache(maxsize=256)
+def _by_name(tables: CatalogTables) -> Select[Any]:
+    schema, name = tables.schema.c.schema_name, tables.table.c.table_name
+    return live_tables(tables, _AT).where(
+        func.lower(schema).in_([bindparam("schema"), bindparam("lower_schema")]),
+        func.lower(name).in_([bindparam("name"), bindparam("lower_name")]),
+    )
+
+
+def live_tables(tables: CatalogTables, at: int | ColumnElement[int]) -> Select[Any]:
     """What asks for the tables that a reader at a snapshot sees."""
     table, schemas = tables.table, tables.schema
     return (
@@ -260,13 +286,18 @@ def _directory(row: Row[Any], data_path: str) -> str:
 def _columns(
     connection: Connection, tables: CatalogTables, table_id: int, at: int
 ) -> tuple[Column, ...]:
+    rows = connection.execute(_columns_of(tables), {"table": table_id, "at": at})
+    return column_tree(rows, _default)
+
+
+@lru_cache(maxsize=256)
+def _columns_of(tables: CatalogTables) -> Select[Any]:
     column = tables.column
-    rows = connection.execute(
+    return (
         select(column)
-        .where(column.c.table_id == table_id, _visible(column, at))
+        .where(column.c.table_id == _TABLE, _visible(column, _AT))
         .order_by(column.c.column_order)
     )
-    return column_tree(rows, _default)
 
 
 def column_tree(
@@ -305,34 +336,44 @@ def _default(row: Row[Any]) -> Default | None:
 def _partitioning(
     connection: Connection, tables: CatalogTables, table_id: int, at: int
 ) -> tuple[int | None, tuple[PartitionKey, ...]]:
-    info, keys = tables.partition_info, tables.partition_column
-    rows = connection.execute(
-        select(info.c.partition_id, keys.c.column_id, keys.c.transform)
-        .join(keys, keys.c.partition_id == info.c.partition_id)
-        .where(info.c.table_id == table_id, _visible(info, at))
-        .order_by(keys.c.partition_key_index)
-    ).all()
+    rows = connection.execute(_partitioning_of(tables), {"table": table_id, "at": at}).all()
     found = tuple(PartitionKey(row.column_id, row.transform) for row in rows)
     return (rows[0].partition_id if rows else None), found
+
+
+@lru_cache(maxsize=256)
+def _partitioning_of(tables: CatalogTables) -> Select[Any]:
+    info, keys = tables.partition_info, tables.partition_column
+    return (
+        select(info.c.partition_id, keys.c.column_id, keys.c.transform)
+        .join(keys, keys.c.partition_id == info.c.partition_id)
+        .where(info.c.table_id == _TABLE, _visible(info, _AT))
+        .order_by(keys.c.partition_key_index)
+    )
 
 
 def _sorting(
     connection: Connection, tables: CatalogTables, table_id: int, at: int
 ) -> tuple[SortKey, ...]:
-    info, keys = tables.sort_info, tables.sort_expression
-    rows = connection.execute(
-        select(keys)
-        .join(info, info.c.sort_id == keys.c.sort_id)
-        .where(info.c.table_id == table_id, _visible(info, at))
-        .order_by(keys.c.sort_key_index)
-    )
+    rows = connection.execute(_sorting_of(tables), {"table": table_id, "at": at})
     return tuple(
         SortKey(row.expression, row.sort_direction == "DESC", row.null_order == "NULLS_FIRST")
         for row in rows
     )
 
 
-def _visible(table: SqlTable, at: int) -> ColumnElement[bool]:
+@lru_cache(maxsize=256)
+def _sorting_of(tables: CatalogTables) -> Select[Any]:
+    info, keys = tables.sort_info, tables.sort_expression
+    return (
+        select(keys)
+        .join(info, info.c.sort_id == keys.c.sort_id)
+        .where(info.c.table_id == _TABLE, _visible(info, _AT))
+        .order_by(keys.c.sort_key_index)
+    )
+
+
+def _visible(table: SqlTable, at: int | ColumnElement[int]) -> ColumnElement[bool]:
     """Rows of a versioned table that a reader at this snapshot sees."""
     return (table.c.begin_snapshot <= at) & (
         table.c.end_snapshot.is_(None) | (table.c.end_snapshot > at)

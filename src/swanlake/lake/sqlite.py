@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from sqlalchemy import (
     literal_column,
     text,
 )
+from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.pool import QueuePool
 
 from swanlake.lake import bootstrap, forks
@@ -65,6 +66,12 @@ def sqlite_engine(path: Path, *, create: bool = False) -> Engine:
         "sqlite://", creator=connect, poolclass=QueuePool, pool_size=5, max_overflow=20
     )
 
+    @event.listens_for(engine, "checkout")
+    def checkout(*_: object) -> None:
+        """A file that was deleted can be read and written for as long as it is open."""
+        if not path.exists():
+            raise DisconnectionError(f"{path} is gone")  # a new connection says so
+
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
         """Reads see one state of the file; the driver would not begin by itself."""
@@ -101,19 +108,22 @@ class SqliteStore(CatalogStore):
 
     @contextmanager
     def locked(
-        self, deadline: float, ahead: Sequence[Question] = ()
+        self, deadline: float, ahead: Sequence[Question] = (), *, has_turn: bool = False
     ) -> Iterator[LockedTransaction]:
-        with self._turns.turn(deadline), super().locked(deadline, ahead) as transaction:
+        with (
+            nullcontext() if has_turn else self._turns.turn(deadline),
+            super().locked(deadline, ahead, has_turn=has_turn) as transaction,
+        ):
             yield transaction
 
     def lock(
-        self, connection: Connection, timeout: float, ahead: Sequence[Question]
-    ) -> Callable[[], Sequence[Answer]]:
+        self, connection: Connection, timeout: float, ahead: Sequence[Question], *, has_turn: bool
+    ) -> Sequence[Answer]:
         driver: Any = connection.connection.driver_connection
         driver.execute(f"PRAGMA busy_timeout = {int(timeout * 1000)}")
         connection.execution_options(swanlake_begin="IMMEDIATE")
         connection.begin()
-        return tuple  # there is no round trip to be spared
+        return ()  # there is no round trip to be spared
 
     def wait_at_most(self, connection: Connection, seconds: int) -> None:
         """Who has the file's only lock waits for nobody."""

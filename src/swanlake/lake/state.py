@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -9,12 +10,14 @@ from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    Boolean,
     ColumnElement,
     Executable,
     Row,
-    TableClause,
+    any_,
     bindparam,
-    column,
     func,
     literal_column,
     select,
@@ -23,12 +26,15 @@ from sqlalchemy import (
 )
 from sqlalchemy import Table as SqlTable
 from sqlalchemy import inspect as inspect_database
-from sqlalchemy import table as lightweight_table
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
 
 from swanlake.errors import CatalogNotWritable, CommitConflict
 from swanlake.lake.changes import parse_changes
 from swanlake.lake.conflicts import Happened
+from swanlake.lake.inlined_tables import deletes_table, inlined_table
 from swanlake.lake.layout import folded
+from swanlake.lake.options import StoredOptions, options_statement, stored_options
 from swanlake.lake.stats import TableColumnStats
 from swanlake.lake.store import CatalogStore, LockedTransaction, Question
 from swanlake.lake.tables import FORMAT_VERSION, CatalogTables
@@ -59,17 +65,69 @@ class LiveTable:
     next_row_id: int = 0
     file_size_bytes: int = 0
     columns: dict[int, TableColumnStats] = field(default_factory=dict)
+    #: Since when it has its name: whoever gives it another one writes nothing else of it.
+    named_at: int = 0
+
+
+class History:
+    """The snapshots that were seen under one lock, and what each of them changed.
+
+    Commits that are made together are each checked against what happened since they began, and that
+    is mostly the same: it is read once, and then only what was added.
+    """
+
+    def __init__(self, base: int | None) -> None:
+        self._base = base
+        self._ids: list[int] = []
+        #: What each snapshot changed, as it is written, until a commit asks for it: what cannot be
+        #: read is in nobody's way who need not know it.
+        self._changes: list[str | list[Happened]] = []
+
+    def question(self, store: CatalogStore) -> Question:
+        """Asks for the newest snapshot, and for all that it has not seen."""
+        return _about_head(store, self._ids[-1] if self._ids else self._base)
+
+    def add(self, rows: Sequence[Row[Any]]) -> None:
+        """Takes the answer to its question."""
+        for row in rows:
+            if self._ids and row.snapshot_id <= self._ids[-1]:
+                continue
+            self._ids.append(row.snapshot_id)
+            self._changes.append(row.changes_made or "")
+
+    def after(self, base: int, catalog: str) -> list[Happened]:
+        """What was committed after a snapshot; raises CommitConflict if that is not known."""
+        _check_history(catalog, self._ids, base)
+        places = range(bisect_right(self._ids, base), len(self._ids))
+        return [happened for place in places for happened in self._at(place)]
+
+    def _at(self, place: int) -> list[Happened]:
+        changes = self._changes[place]
+        if isinstance(changes, str):
+            changes = [Happened(self._ids[place], change) for change in parse_changes(changes)]
+            self._changes[place] = changes
+        return changes
 
 
 def questions(
-    store: CatalogStore, base: int | None, table_ids: Sequence[int], inlining: Sequence[int] = ()
+    store: CatalogStore,
+    history: History,
+    table_ids: Sequence[int],
+    inlining: Sequence[int] = (),
+    *,
+    names: bool = False,
+    options: bool = False,
 ) -> list[Question]:
     """What a commit will ask in any case."""
-    asked = [_about_head(store, base)]
+    asked = [history.question(store)]
     if table_ids:
         asked.append(_about_tables(store.tables, table_ids))
     if inlining:
         asked.append(_about_inlining(store.tables, inlining))
+    if names:
+        asked += [_about_schemas(store.tables, None), _about_objects(store.tables, None)]
+    if options:
+        asked.append(_about_options(store.tables))
     return asked
 
 
@@ -84,6 +142,18 @@ def _about_tables(tables: CatalogTables, ids: Sequence[int]) -> Question:
 
 def _about_inlining(tables: CatalogTables, ids: Sequence[int]) -> Question:
     return Question(_inlining_statement(tables), {"ids": list(ids)})
+
+
+def _about_schemas(tables: CatalogTables, at: int | None) -> Question:
+    return Question(_schemas_statement(tables, now=at is None), {} if at is None else {"at": at})
+
+
+def _about_objects(tables: CatalogTables, at: int | None) -> Question:
+    return Question(_objects_statement(tables, now=at is None), {} if at is None else {"at": at})
+
+
+def _about_options(tables: CatalogTables) -> Question:
+    return Question(options_statement(tables), {})
 
 
 @lru_cache(maxsize=512)
@@ -117,19 +187,17 @@ def _head_statement(
     )
 
 
-def read_head(
-    transaction: LockedTransaction, store: CatalogStore, base: int | None
-) -> tuple[Head, list[Happened]]:
-    """The head, and everything that was committed after the base."""
-    catalog = store.name
-    rows = transaction.ask(_about_head(store, base))
+def read_head(transaction: LockedTransaction, store: CatalogStore, history: History) -> Head:
+    """The head; the history then knows everything that was committed up to it."""
+    rows = transaction.ask(history.question(store))
     if not rows:
         raise CatalogNotWritable(
-            f"The catalog {catalog} has no snapshot at all: its metadata is damaged."
+            f"The catalog {store.name} has no snapshot at all: its metadata is damaged."
         )
     last = rows[-1]
-    _check_fence(catalog, last)
-    newest_head = Head(
+    _check_fence(store.name, last)
+    history.add(rows)
+    return Head(
         last.next_snapshot_id,
         last.snapshot_id,
         last.snapshot_time,
@@ -137,16 +205,6 @@ def read_head(
         last.next_catalog_id,
         last.next_file_id,
     )
-    if base is None:
-        return newest_head, []
-    _check_history(catalog, rows, base)
-    happened = [
-        Happened(row.snapshot_id, change)
-        for row in rows
-        if row.snapshot_id > base
-        for change in parse_changes(row.changes_made or "")
-    ]
-    return newest_head, happened
 
 
 def _check_fence(catalog: str, newest: Row[Any]) -> None:
@@ -170,23 +228,46 @@ def _check_fence(catalog: str, newest: Row[Any]) -> None:
     )
 
 
-def _check_history(catalog: str, rows: Sequence[Row[Any]], base: int) -> None:
+def _check_history(catalog: str, ids: Sequence[int], base: int) -> None:
     """Snapshot ids have no gaps, so a missing one was expired: what it changed is unknown."""
-    newest = rows[-1].snapshot_id
+    newest = ids[-1]
     if base > newest:
         raise CommitConflict(
             f"The commit is based on snapshot {base}, but the newest one of the catalog {catalog} "
             f"is {newest}; it may have been restored from a backup. Read again and repeat it."
         )
-    known = {row.snapshot_id for row in rows}
-    missing = next((id for id in range(base, newest) if id not in known), None)
-    if missing is not None:
+    known = ids[bisect_left(ids, base) :]
+    if len(known) <= newest - base:
+        missing = next(id for id in range(base, newest) if id not in set(known))
         raise CommitConflict(
             f"The commit is based on snapshot {base} of the catalog {catalog}, and snapshot "
             f"{missing} has been expired since, so it cannot be checked for conflicts up to "
             f"snapshot {newest}. Read again and repeat it; keep snapshots for longer than the "
             "longest transaction."
         )
+
+
+class Among(ColumnElement[bool]):
+    """True if the value of a column is in a list; the statement is the same for all lists."""
+
+    inherit_cache = False
+    type = Boolean()
+
+    def __init__(self, member: ColumnElement[int], name: str) -> None:
+        self.member = member
+        self.name = name
+
+
+@compiles(Among)
+def _in_list(element: Among, compiler: SQLCompiler, **options: Any) -> str:
+    listed = element.member.in_(bindparam(element.name, expanding=True))
+    return compiler.process(listed, **options)
+
+
+@compiles(Among, "postgresql")
+def _in_array(element: Among, compiler: SQLCompiler, **options: Any) -> str:
+    listed = element.member == any_(bindparam(element.name, type_=ARRAY(BigInteger())))
+    return compiler.process(listed, **options)
 
 
 @lru_cache(maxsize=256)
@@ -198,6 +279,7 @@ def _tables_statement(tables: CatalogTables) -> Executable:
             table.c.table_id,
             table.c.path,
             table.c.path_is_relative,
+            table.c.begin_snapshot,
             schema.c.path.label("schema_path"),
             schema.c.path_is_relative.label("schema_is_relative"),
             stats.c.record_count,
@@ -208,7 +290,7 @@ def _tables_statement(tables: CatalogTables) -> Executable:
         .join(schema, schema.c.schema_id == table.c.schema_id)
         .join(stats, stats.c.table_id == table.c.table_id, isouter=True)
         .join(columns, columns.c.table_id == table.c.table_id, isouter=True)
-        .where(table.c.table_id.in_(bindparam("ids", expanding=True)))
+        .where(Among(table.c.table_id, "ids"))
         .where(table.c.end_snapshot.is_(None))
     )
 
@@ -229,6 +311,7 @@ def read_tables(
                 id=row.table_id,
                 path=(row.schema_path if relative else "") + row.path,
                 path_is_relative=relative and row.schema_is_relative,
+                named_at=row.begin_snapshot,
                 has_stats=row.record_count is not None,
                 record_count=row.record_count or 0,
                 next_row_id=row.next_row_id or 0,
@@ -267,7 +350,7 @@ def _inlining_statement(tables: CatalogTables) -> Executable:
     newest = func.max(known.c.schema_version)
     return (
         select(known.c.table_id, newest.label("version"))
-        .where(known.c.table_id.in_(bindparam("ids", expanding=True)))
+        .where(Among(known.c.table_id, "ids"))
         .group_by(known.c.table_id)
         .having(newest >= func.coalesce(altered, 0))
     )
@@ -291,29 +374,39 @@ def read_schemas(
     transaction: LockedTransaction, tables: CatalogTables, at: int | None = None
 ) -> dict[str, Row[Any]]:
     """The live schemas, or those of a snapshot, by name in lower case."""
-    schema = tables.schema
-    rows = transaction.read(select(schema).where(_seen(schema, at)))
+    rows = transaction.ask(_about_schemas(tables, at))
     return {folded(row.schema_name): row for row in rows}
+
+
+@lru_cache(maxsize=512)
+def _schemas_statement(tables: CatalogTables, *, now: bool) -> Executable:
+    return select(tables.schema).where(_seen(tables.schema, now=now))
 
 
 def read_objects(
     transaction: LockedTransaction, tables: CatalogTables, at: int | None = None
 ) -> dict[tuple[int, str], tuple[str, int]]:
     """The tables and views as they are, or were: (schema id, name in lower case) to (kind, id)."""
-    table, view = tables.table, tables.view
-    rows = transaction.read(
-        union_all(
-            select(
-                table.c.schema_id, table.c.table_name.label("name"), table.c.table_id.label("id")
-            )
-            .add_columns(literal_column("'table'").label("kind"))
-            .where(_seen(table, at)),
-            select(view.c.schema_id, view.c.view_name, view.c.view_id)
-            .add_columns(literal_column("'view'"))
-            .where(_seen(view, at)),
-        )
-    )
+    rows = transaction.ask(_about_objects(tables, at))
     return {(row.schema_id, folded(row.name)): (row.kind, row.id) for row in rows}
+
+
+@lru_cache(maxsize=512)
+def _objects_statement(tables: CatalogTables, *, now: bool) -> Executable:
+    table, view = tables.table, tables.view
+    return union_all(
+        select(table.c.schema_id, table.c.table_name.label("name"), table.c.table_id.label("id"))
+        .add_columns(literal_column("'table'").label("kind"))
+        .where(_seen(table, now=now)),
+        select(view.c.schema_id, view.c.view_name, view.c.view_id)
+        .add_columns(literal_column("'view'"))
+        .where(_seen(view, now=now)),
+    )
+
+
+def read_options(transaction: LockedTransaction, tables: CatalogTables) -> StoredOptions:
+    """All options of the catalog."""
+    return stored_options(transaction.ask(_about_options(tables)))
 
 
 def read_macros(
@@ -324,16 +417,17 @@ def read_macros(
     rows = transaction.read(
         select(macro.c.schema_id, macro.c.macro_id, body.c.type)
         .join(body, body.c.macro_id == macro.c.macro_id)
-        .where(_seen(macro, None))
+        .where(_seen(macro, now=True))
         .distinct()
     )
     return [(row.schema_id, row.macro_id, row.type) for row in rows]
 
 
-def _seen(table: SqlTable, at: int | None) -> ColumnElement[bool]:
-    """Rows that are live; those of a snapshot if one is given."""
-    if at is None:
+def _seen(table: SqlTable, *, now: bool) -> ColumnElement[bool]:
+    """Rows that are live, or that were at a snapshot."""
+    if now:
         return table.c.end_snapshot.is_(None)
+    at = bindparam("at", type_=BigInteger())
     return (table.c.begin_snapshot <= at) & (
         table.c.end_snapshot.is_(None) | (table.c.end_snapshot > at)
     )
@@ -367,10 +461,9 @@ def read_inlined_deletes(
     transaction: LockedTransaction, tables: CatalogTables, table_id: int, base: int = -1
 ) -> set[int]:
     """The data files from which rows were deleted since the base by deletes that are inlined."""
-    name, schema = f"ducklake_inlined_delete_{table_id}", tables.schema_name
-    if not inspect_database(transaction.connection).has_table(name, schema=schema):
+    inlined = deletes_table(tables, table_id)
+    if not inspect_database(transaction.connection).has_table(inlined.name, inlined.schema):
         return set()
-    inlined = inlined_delete_table(tables, table_id)
     rows = transaction.read(
         select(inlined.c.file_id).distinct().where(inlined.c.begin_snapshot > base)
     )
@@ -416,19 +509,3 @@ def count_inlined_rows(
     inlined = inlined_table(tables, name)
     counted = select(func.count()).select_from(inlined).where(inlined.c.begin_snapshot <= base)
     return int(transaction.read(counted)[0][0])
-
-
-def inlined_table(tables: CatalogTables, name: str) -> TableClause:
-    """A table of the metadata that keeps rows, without the columns of the lake's table."""
-    return lightweight_table(name, column("begin_snapshot"), schema=tables.schema_name)
-
-
-def inlined_delete_table(tables: CatalogTables, table_id: int) -> TableClause:
-    """The table of the metadata that keeps deletes from files."""
-    return lightweight_table(
-        f"ducklake_inlined_delete_{table_id}",
-        column("file_id"),
-        column("row_id"),
-        column("begin_snapshot"),
-        schema=tables.schema_name,
-    )

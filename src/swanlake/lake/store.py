@@ -52,6 +52,8 @@ class Question:
 
     statement: Executable
     parameters: Mapping[str, Any]
+    #: False if its columns may be called anything, and are known by their places.
+    has_names: bool = True
 
 
 #: A question that was asked ahead, and the rows that it was answered with.
@@ -82,21 +84,26 @@ class LockedTransaction:
 
     def write(self, writes: Sequence[Write], ahead: Sequence[Question]) -> None:
         """Sends statements, to be committed with what follows, and asks what that will ask."""
-        self._answers = ()
-        with self._store.batch(self.connection):
-            for write in writes:
-                self._store.send(self.connection, write)
-            answers = self._store.ask(self.connection, ahead)
-        self._answers = answers()
+        self._answers = self._store.send(self.connection, writes, ahead)
 
     def commit(self, writes: Sequence[Write]) -> None:
         """Sends every statement and the COMMIT together, and waits once."""
-        with self._store.batch(self.connection):
-            for write in writes:
-                self._store.send(self.connection, write)
-            self._store.reached("written")
-            self.connection.commit()
+        self._store.commit(self.connection, writes)
         self._store.reached("committed")
+
+
+class Moment:
+    """Questions that are all answered as of one moment, without any lock."""
+
+    def __init__(self, store: CatalogStore, connection: Connection) -> None:
+        self._store = store
+        self._connection = connection
+        self._is_first = True
+
+    def ask(self, *questions: Question, is_last: bool = False) -> list[Sequence[Any]]:
+        """The answers to questions that do not depend on one another, in their order."""
+        is_first, self._is_first = self._is_first, False
+        return self._store.ask(self._connection, questions, is_first=is_first, is_last=is_last)
 
 
 class CatalogStore(ABC):
@@ -119,48 +126,76 @@ class CatalogStore(ABC):
             yield connection
 
     @contextmanager
+    def moment(self) -> Iterator[Moment]:
+        """A connection for questions that are answered as of one moment."""
+        with self._usable_connection() as connection:
+            yield Moment(self, connection)
+
+    def ask(
+        self,
+        connection: Connection,
+        questions: Sequence[Question],
+        *,
+        is_first: bool,
+        is_last: bool,
+    ) -> list[Sequence[Any]]:
+        """Answers questions in a transaction, which begins with the first and ends with the last.
+
+        Here it is SQLAlchemy's own, which SQLite shows one state of the file.
+        """
+        return [connection.execute(one.statement, one.parameters).all() for one in questions]
+
+    @contextmanager
     def locked(
-        self, deadline: float, ahead: Sequence[Question] = ()
+        self, deadline: float, ahead: Sequence[Question] = (), *, has_turn: bool = False
     ) -> Iterator[LockedTransaction]:
         """The commit lock, for the block; ``deadline`` is on the monotonic clock.
 
-        What is known to be asked under the lock can be asked ahead, to spare round trips.
+        Who has the catalog's turn already does not wait for it. What is known to be asked under the
+        lock can be asked ahead, to spare round trips.
         """
+        with self._usable_connection() as connection:
+            patience = max(0.001, deadline - time.monotonic())
+            answers = self.lock(connection, patience, ahead, has_turn=has_turn)
+            transaction = LockedTransaction(self, connection, answers)
+            self.reached("locked")
+            yield transaction
+
+    @contextmanager
+    def _usable_connection(self) -> Iterator[Connection]:
+        """A connection for the block, which nobody gets after an error."""
         with self.engine.connect() as connection:
             try:
-                patience = max(0.001, deadline - time.monotonic())
-                answers = self.lock(connection, patience, ahead)
-                transaction = LockedTransaction(self, connection, answers())
-                self.reached("locked")
-                yield transaction
+                yield connection
             except self.errors as error:
                 # The driver's connection may be in a state that SQLAlchemy does not know of.
                 connection.invalidate(error)
+                if self.trouble(error) is Trouble.LOST:
+                    self.engine.dispose()  # those that wait to be used were lost with it
                 raise
 
     @abstractmethod
     def lock(
-        self, connection: Connection, timeout: float, ahead: Sequence[Question]
-    ) -> Callable[[], Sequence[Answer]]:
+        self, connection: Connection, timeout: float, ahead: Sequence[Question], *, has_turn: bool
+    ) -> Sequence[Answer]:
         """Begins a transaction, takes the commit lock as its first act, and then asks.
 
         Questions that it does not answer are asked later, one by one.
         """
 
-    def ask(
-        self, connection: Connection, questions: Sequence[Question]
-    ) -> Callable[[], Sequence[Answer]]:
-        """Asks questions inside a batch; their answers can be had when the batch is over."""
-        return tuple
+    def send(
+        self, connection: Connection, writes: Sequence[Write], ahead: Sequence[Question] = ()
+    ) -> Sequence[Answer]:
+        """Executes statements of a commit, and then asks; questions may be left as in ``lock``."""
+        for write in writes:
+            connection.execute(write.statement, write.rows)
+        return ()
 
-    def send(self, connection: Connection, write: Write) -> None:
-        """Executes one statement of a commit."""
-        connection.execute(write.statement, write.rows)
-
-    @contextmanager
-    def batch(self, connection: Connection) -> Iterator[Any]:
-        """Statements of the block need not wait for one another's answers."""
-        yield
+    def commit(self, connection: Connection, writes: Sequence[Write]) -> None:
+        """Executes statements of a commit, and commits."""
+        self.send(connection, writes)
+        self.reached("written")
+        connection.commit()
 
     @abstractmethod
     def wait_at_most(self, connection: Connection, seconds: int) -> None:

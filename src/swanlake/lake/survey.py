@@ -14,7 +14,7 @@ from sqlalchemy import table as lightweight_table
 
 from swanlake.lake import reading
 from swanlake.lake.layout import TableOptions
-from swanlake.lake.options import StoredOptions
+from swanlake.lake.options import read_options
 from swanlake.lake.tables import CatalogTables
 
 _INLINED_DELETES = "ducklake_inlined_delete_"
@@ -77,7 +77,7 @@ def _tables(
 ) -> tuple[TableSurvey, ...]:
     newest = reading.newest_snapshot(connection, tables)
     live = connection.execute(reading.live_tables(tables, newest)).all()
-    stored = StoredOptions(connection, tables)
+    stored = read_options(connection, tables)
     options = {row.table_id: stored.of_table(row.schema_id, row.table_id) for row in live}
     data, deletes = tables.data_file, tables.delete_file
     small = int(small_file_ratio * target_file_size)

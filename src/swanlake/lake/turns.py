@@ -83,18 +83,26 @@ def _lock(descriptor: int, deadline: float, check: Callable[[], None]) -> None:
         return
     except BlockingIOError:
         pass
-    # The kernel's queue has no deadline, so a thread waits in it. If it is left waiting, closing
-    # the descriptor gives the lock back in the moment it gets it.
+    # The kernel's queue has no deadline, so a thread waits in it, with a descriptor of its own: the
+    # number of a closed one may soon be another file. If it is left waiting, closing the last of
+    # the two gives the lock back in the moment it comes.
     done = threading.Event()
+    failures: list[OSError] = []
+    own = os.dup(descriptor)
 
     def wait() -> None:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            fcntl.flock(own, fcntl.LOCK_EX)
+        except OSError as error:
+            failures.append(error)
         finally:
+            os.close(own)
             done.set()
 
     threading.Thread(target=wait, name="swanlake-turn", daemon=True).start()
     _wait(done, deadline, check)
+    if failures:
+        raise failures[0]
 
 
 def _wait(event: threading.Event, deadline: float, check: Callable[[], None]) -> None:

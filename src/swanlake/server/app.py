@@ -28,9 +28,9 @@ from swanlake.queue.runtime import DucklingQueue
 from swanlake.queue.settings import QueueSettings
 from swanlake.server.auth import open_authenticator
 from swanlake.server.service import SwanLakeService
-from swanlake.sessions.execution import SessionServices
 from swanlake.sessions.peers import connected_peers
 from swanlake.sessions.registry import SessionRegistry
+from swanlake.sessions.services import SessionServices
 
 log = logging.getLogger("swanlake.server")
 

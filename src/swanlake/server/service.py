@@ -387,6 +387,7 @@ class SwanLakeService(flight.FlightServerBase):
             "statements_running": len(self._registry.watchdog.running()),
             "results_waiting": self._registry.results_waiting,
             "lake_writes": self._registry.lake_writes,
+            "lake_reads": self._registry.lake_reads,
             "writers": [asdict(gate) for gate in self._registry.writers],
         }
         return json.dumps(status).encode()

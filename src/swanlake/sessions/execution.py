@@ -5,9 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import duckdb
@@ -15,7 +13,7 @@ import pyarrow as pa
 from duckdb import StatementType
 
 from swanlake.engine.errors import ENGINE_ERRORS, translate
-from swanlake.engine.host import EngineHost, Lease
+from swanlake.engine.host import Lease
 from swanlake.errors import (
     CommitConflict,
     InvalidRequest,
@@ -25,15 +23,14 @@ from swanlake.errors import (
     SwanLakeError,
 )
 from swanlake.lake.commit import Retries
-from swanlake.lake.lake import Lake
 from swanlake.lake.location import LakeLocation
-from swanlake.pipeline.maintain import Maintenance
-from swanlake.queue.runtime import DucklingQueue
 from swanlake.queue.targets import Target
 from swanlake.sessions.catalogs import LakeCatalogs
 from swanlake.sessions.describe import describe
 from swanlake.sessions.direct import BOUND
-from swanlake.sessions.lake_writes import LakeWrite, LakeWrites, Workplace, WriteCounts
+from swanlake.sessions.lake_names import LakeNames
+from swanlake.sessions.lake_reads import LakeReads
+from swanlake.sessions.lake_writes import LakeWrite, LakeWrites, Workplace
 from swanlake.sessions.prepared import PreparedStatement
 from swanlake.sessions.procedure import Procedure, Scope
 from swanlake.sessions.procedures import find_procedure
@@ -41,16 +38,12 @@ from swanlake.sessions.queueing import SessionQueue, pragma_as_call
 from swanlake.sessions.recent import Recent
 from swanlake.sessions.results import Outcome, ResultStream
 from swanlake.sessions.runs import Run
-from swanlake.sessions.shadows import Name, Shadow
+from swanlake.sessions.services import SessionServices
+from swanlake.sessions.shadows import Shadow
 from swanlake.sessions.transaction import TransactionState
-from swanlake.sql.insert import insert_head
-from swanlake.sql.quoting import identifier
 from swanlake.sql.statement import Kind, Statement, parse
 
 T = TypeVar("T")
-
-#: What every DuckDB has beside the catalogs of the lake.
-_OWN_DATABASES = ("temp", "system", "memory")
 
 #: How often a statement of its own is tried again that lost to a commit of another program.
 _REPEATS = 5
@@ -58,19 +51,6 @@ _AFTER_OTHERS = Retries()
 
 #: What may go wrong in a statement: the engine, or the decision to stop it.
 STATEMENT_ERRORS: tuple[type[Exception], ...] = (*ENGINE_ERRORS, SwanLakeError)
-
-
-@dataclass(frozen=True)
-class SessionServices:
-    """What every session of a server shares."""
-
-    host: EngineHost
-    lake: Lake
-    queue: DucklingQueue
-    maintenance: Maintenance
-    result_buffer_bytes: int
-    spill_directory: Path
-    writes: WriteCounts = field(default_factory=WriteCounts)
 
 
 class Execution:
@@ -88,7 +68,8 @@ class Execution:
         self._released = False
         #: SET and USE by what they set, to be repeated on a new connection.
         self._settings: dict[str, str] = {}
-        self._has_temporary_state = self._has_lake_turn = False
+        self._names = LakeNames(lambda: self._lease)
+        self._has_lake_turn = False
         self.queue = SessionQueue(
             services.queue,
             services.lake,
@@ -96,15 +77,14 @@ class Execution:
             lambda name: self.catalogs.attach_named({name}),
         )
         self._writes = LakeWrites(services.lake, services.queue.targets, services.writes)
+        self._reads = LakeReads(services, self._names, lambda: self._is_like_any_other)
         #: Rows of a client that the running statement can read, and rows to be queued as one.
         self.bound: Any = None
         self._exposed = False
         self.to_queue: list[tuple[Target, Any]] | None = None
-        self._location: tuple[str, str] | None = None
-        #: True if the search path has more than one entry.
-        self._looks_in_many_places = False
         #: Clients send the same short texts again and again.
         self._parsed: Recent[list[Statement]] = Recent()
+        self._parsed_under = self._lease.engine.global_settings
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
@@ -116,16 +96,24 @@ class Execution:
         return LakeCatalogs(self._lease.engine, self._services.lake)
 
     def parse(self, sql: str) -> list[Statement]:
-        known = self._parsed.get(sql)
-        if known is not None:
-            return known
+        if self._parsed_under != self._lease.engine.global_settings:
+            self._forget_texts()
+        return self._parsed.of(sql, self._parse)
+
+    def _forget_texts(self) -> None:
+        """Settings such as integer_division say how a text is parsed."""
+        self._parsed_under = self._lease.engine.global_settings
+        self._parsed.forget()
+        self._writes.forget_texts()
+        self.queue.forget_texts()
+
+    def _parse(self, sql: str) -> list[Statement]:
         try:
             statements = parse(self.connection, pragma_as_call(sql))
         except ENGINE_ERRORS as error:
             self._fail(error)
         if not statements:
             raise InvalidRequest("The statement is empty.", identifier="EMPTY_STATEMENT")
-        self._parsed.put(sql, statements)
         return statements
 
     def translated(self, statement: Statement) -> Statement:
@@ -134,7 +122,7 @@ class Execution:
         It is asked for when the statement is run: what it names may come with the one before it.
         """
         try:
-            return self.queue.translate(self.connection, statement, self._where)
+            return self.queue.translate(self.connection, statement, self._names.where)
         except STATEMENT_ERRORS as error:
             self._fail(error)
 
@@ -165,10 +153,27 @@ class Execution:
         if shadow is not None:
             return self._run_enqueue(run, statement, parameters, shadow)
         write = self._lake_write(statement)
-        outcome = None if write is None else self._run_write(run, write, parameters, keep_rows)
-        outcome = outcome or self._run_on_engine(run, statement, parameters, keep_rows)
+        if write is not None:
+            outcome = self._run_write(run, write, parameters, keep_rows)
+        else:
+            outcome = self._run_read(run, statement, parameters) if keep_rows else None
+        if outcome is None:
+            self._catch_up(run, statement)
+            outcome = self._run_on_engine(run, statement, parameters, keep_rows)
+            if statement.changes_tables:
+                self._services.queue.targets.forget()
+        if statement.changes_tables and not self.transaction.open:
+            for location in self._names.written_catalogs(statement):
+                self._lease.engine.reads.changed(location.catalog)
         self._remember(statement)
         return outcome
+
+    def _catch_up(self, run: Run, statement: Statement) -> None:
+        """Waits for whoever reads a catalog that the statement may mean, and that has changed."""
+        reads = self._lease.engine.reads
+        for catalog in reads.pending:
+            if self._names.may_mean(statement, catalog):
+                reads.catch_up(catalog, run.check)
 
     def _run_on_engine(
         self, run: Run, statement: Statement, parameters: Any, keep_rows: bool
@@ -241,7 +246,7 @@ class Execution:
             self._lease.engine,
             services.queue,
             services.maintenance,
-            lambda: self.look(run, lambda connection: self._where()),
+            lambda: self.look(run, lambda connection: self._names.where()),
             run.check,
         )
         rows = procedure.run(scope, arguments)
@@ -251,14 +256,14 @@ class Execution:
 
     def _all_rows(self, connection: duckdb.DuckDBPyConnection, run: Run) -> Outcome:
         connection.execute(f"SELECT * FROM {BOUND}")
-        stream = self._stream(run)
+        stream = self._stream(run, connection)
         stream.drain()
         return Outcome(stream)
 
-    def _stream(self, run: Run) -> ResultStream:
+    def _stream(self, run: Run, connection: duckdb.DuckDBPyConnection) -> ResultStream:
         return ResultStream(
             run,
-            self.connection,
+            connection,
             activity=self._activity,
             report=self._report,
             memory_limit=self._services.result_buffer_bytes,
@@ -268,7 +273,7 @@ class Execution:
 
     def _collect(self, run: Run, statement: Statement, keep_rows: bool) -> Outcome:
         if statement.kind is Kind.QUERY:
-            stream = self._stream(run)
+            stream = self._stream(run, self.connection)
             if not keep_rows:
                 stream.discard()
             elif statement.may_write or self.queue.reads(statement):
@@ -318,7 +323,7 @@ class Execution:
         """The statement as a write that needs no extension, if it is one."""
         if self.transaction.open or self.queue.reads(statement):
             return None
-        return self._writes.find(statement, self._lake_table)
+        return self._writes.find(statement, self._names.table)
 
     def _run_write(
         self, run: Run, write: LakeWrite, parameters: Any, keep_rows: bool
@@ -333,42 +338,31 @@ class Execution:
             lambda: self._attach_named_in(write.statement, seen),
             lambda: self._collect(run, write.statement, keep_rows),
             self._lease.engine.beside,
+            lambda: self._catch_up(run, write.statement),
+            self._reads,
         )
         try:
             return self._writes.run(write, place)
         except STATEMENT_ERRORS as error:
             self._fail(error, write.statement)
 
-    def _lake_table(self, parts: tuple[str, ...]) -> Name | None:
-        """Catalog, schema and table that a name means, if it can mean nothing but the lake's."""
-        attached = self._lease.engine.attached
-        if len(parts) == 3:  # what is not attached may be a database of the session's own
-            return None if attached(parts[0]) is None else (parts[0].lower(), parts[1], parts[2])
-        if len(parts) == 2 and parts[0].lower() in _OWN_DATABASES:
+    def _run_read(self, run: Run, statement: Statement, parameters: Any) -> Outcome | None:
+        """Runs a query of small tables without the lake; None if it must be run on it."""
+        if statement.type != StatementType.SELECT or self.bound is not None:
             return None
-        where = self._where_now()
-        if where is None or self._looks_in_many_places:
-            return None
-        catalog, schema = where
-        if len(parts) == 1:
-            is_temporary = self._is_temporary(identifier(parts[0]))
-            return None if is_temporary else (catalog, schema, parts[0])
-        if attached(parts[0]) is None:
-            return catalog, parts[0], parts[1]
-        if parts[0].lower() == catalog and schema != "main":
-            return None  # it is looked for in the schema in use, then in main
-        return parts[0].lower(), "main", parts[1]
-
-    def _is_temporary(self, target: str) -> bool:
-        """True if a name, as it is written, is that of a table of this session alone."""
-        if not self._has_temporary_state:
-            return False
-        table = target if target.lower().startswith("temp.") else f"temp.main.{target}"
         try:
-            self.connection.execute(f"SELECT 1 FROM {table} LIMIT 0")
-        except duckdb.Error:
+            return self._reads.run(
+                statement.body, parameters, run, self._lease.engine.beside, self._stream
+            )
+        except STATEMENT_ERRORS as error:
+            self._fail(error, statement)
+
+    @property
+    def _is_like_any_other(self) -> bool:
+        """True if a plain statement means the same on a connection without the session's state."""
+        if self.transaction.open or self._names.has_temporary:
             return False
-        return True
+        return self._settings.keys() <= {"use"}
 
     # ---- the queue -----------------------------------------------------------------------------
 
@@ -414,25 +408,6 @@ class Execution:
                     connection.execute("ROLLBACK")
             raise
 
-    def _where(self) -> tuple[str, str] | None:
-        """The catalog of the lake and the schema in which the session is, if it is in one."""
-        if self._location is None:  # as after every SET and USE
-            row = self.connection.execute(
-                "SELECT current_catalog(), current_schema(), current_setting('search_path')"
-            ).fetchone()
-            assert row is not None
-            self._location = (row[0], row[1])
-            self._looks_in_many_places = "," in row[2]
-        catalog = self._lease.engine.attached(self._location[0])
-        return None if catalog is None else (catalog.catalog, self._location[1])
-
-    def _where_now(self) -> tuple[str, str] | None:
-        """The same, but for a catalog that is gone: the statement itself will say so."""
-        try:
-            return self._where()
-        except duckdb.Error:
-            return None
-
     # ---- rows of clients -----------------------------------------------------------------------
 
     @contextmanager
@@ -471,7 +446,7 @@ class Execution:
             yield
             return
         # The turn begins before the transaction: what others commit in between would break it.
-        with self._lake_turn(run, set().union(*map(self._written_catalogs, statements))):
+        with self._lake_turn(run, set().union(*map(self._names.written_catalogs, statements))):
             self.run_one(run, self.parse("BEGIN TRANSACTION")[0])
             try:
                 yield
@@ -487,7 +462,7 @@ class Execution:
         """The lake's writers go one at a time: around a write, or around the COMMIT of several."""
         catalogs = set[LakeLocation]()
         if not self.transaction.open:
-            catalogs = self._written_catalogs(statement)
+            catalogs = self._names.written_catalogs(statement)
         elif statement.kind is Kind.COMMIT:
             catalogs = self.transaction.wrote_to
         with self._lake_turn(run, catalogs):
@@ -505,38 +480,23 @@ class Execution:
             finally:
                 self._has_lake_turn = False
 
-    def _written_catalogs(self, statement: Statement) -> set[LakeLocation]:
-        """The catalogs to which a statement may write: those it names, and the one in use."""
-        if not statement.may_write:
-            return set()
-        target = statement.target
-        if target is not None and self._is_temporary(target):
-            return set()
-        # Of an INSERT of megabytes only the head is looked at.
-        head = insert_head(statement.text) if statement.type == StatementType.INSERT else None
-        names = statement.names if head is None else {part.lower() for part in head.target}
-        where = self._where_now()
-        if where is not None:
-            names.add(where[0])
-        found = map(self._lease.engine.attached, names)
-        return {location for location in found if location is not None}
-
     def _remember(self, statement: Statement) -> None:
         self.transaction.succeeded(statement)
         if self.transaction.open:
-            self.transaction.wrote_to |= self._written_catalogs(statement)
+            self.transaction.wrote_to |= self._names.written_catalogs(statement)
             self.transaction.written = self._written_tables(statement)
         if statement.kind is Kind.BEGIN:
             self.queue.begin()
         elif statement.kind in (Kind.COMMIT, Kind.ROLLBACK):
             self.queue.end(undone=statement.kind is Kind.ROLLBACK)
-        if statement.changes_tables:
-            self._services.queue.targets.forget()
         if statement.is_setting:
-            self._location = None
+            self._names.moved()
+            if statement.is_global:
+                self._lease.engine.global_settings += 1
+            self._forget_texts()
             self._settings.pop(statement.setting_name, None)
             self._settings[statement.setting_name] = statement.text
-        self._has_temporary_state = self._has_temporary_state or statement.leaves_state
+        self._names.has_temporary = self._names.has_temporary or statement.leaves_state
 
     def _forget_transaction(self) -> None:
         self.transaction.reset()
@@ -566,7 +526,7 @@ class Execution:
 
     def _table_name(self, statement: Statement | None, id: int) -> str:
         """What the table with that id is called, in the one of the catalogs that has it."""
-        now = set() if statement is None else self._written_catalogs(statement)
+        now = set() if statement is None else self._names.written_catalogs(statement)
         for location in self.transaction.wrote_to | now:
             with suppress(SwanLakeError):
                 return self._services.lake.catalog(location.catalog).table_by_id(id).full_name
@@ -617,7 +577,7 @@ class Execution:
             what
             for what, had in (
                 ("its open transaction", self.transaction.open),
-                ("its temporary objects and attached databases", self._has_temporary_state),
+                ("its temporary objects and attached databases", self._names.has_temporary),
             )
             if had
         ]
@@ -625,8 +585,8 @@ class Execution:
         self._services.host.release(old)
         self._forget_transaction()
         self._writes.forget()
-        self._has_temporary_state = False
-        self._location = None
+        self._names.has_temporary = False
+        self._names.moved()
         for name, sql in list(self._settings.items()):
             try:
                 [setting] = parse(self.connection, sql)

@@ -8,33 +8,43 @@ there are, and no writer of the lake can make him fail.
 from __future__ import annotations
 
 import re
-import threading
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 from duckdb import StatementType
 
+from swanlake.engine.errors import may_invalidate
 from swanlake.errors import AlreadyExists, CommitConflict, NotFound, SwanLakeError, Unsupported
 from swanlake.lake import datafile, inlining
+from swanlake.lake.inlined_tables import can_inline
 from swanlake.lake.lake import Catalog, Lake, new_table
-from swanlake.lake.layout import DataFile, Table, folded
-from swanlake.lake.operations import Commit, DropTable, Insert, Operation
+from swanlake.lake.layout import DataFile, DefaultKind, DeleteFile, Table, folded
+from swanlake.lake.operations import Commit, CreateTable, DropTable, Insert, Operation
+from swanlake.lake.partitioning import partitions
 from swanlake.lake.types import ColumnSpec, UnsupportedType
 from swanlake.queue.targets import Target, Targets
+from swanlake.sessions import lake_changes
+from swanlake.sessions.arriving import ArrivingRows
+from swanlake.sessions.counts import Counts
 from swanlake.sessions.direct import BOUND
+from swanlake.sessions.insert_rows import literal_table, placed
+from swanlake.sessions.lake_changes import LakeChange, LeftToTheExtension
+from swanlake.sessions.lake_reads import LakeReads
 from swanlake.sessions.recent import Recent
 from swanlake.sessions.results import Outcome
 from swanlake.sessions.runs import Run
 from swanlake.sessions.shadows import Name, Shadow, Shadows, default_of
 from swanlake.sql.builtins import with_builtins
+from swanlake.sql.changes import ChangeHead, change_head
 from swanlake.sql.heads import CopyHead, CreateHead, copy_head, create_head
 from swanlake.sql.insert import InsertHead, insert_head, unquoted
 from swanlake.sql.quoting import identifier
+from swanlake.sql.reads import is_alone
 from swanlake.sql.statement import Kind, Statement, parse
 from swanlake.sql.tokens import tokenize
 
@@ -54,17 +64,16 @@ _SOURCE = " when casting from source column "
 _REFUSED = (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException)
 
 
-class _LeftToTheExtension(Exception):
-    """Nothing was done: DuckLake's own code must do it, or say what is wrong with it."""
+Head = InsertHead | CreateHead | CopyHead | ChangeHead
 
 
 @dataclass(frozen=True)
 class LakeWrite:
-    """A statement that adds rows to one table of the lake."""
+    """A statement that changes rows of one table of the lake, or makes it."""
 
     statement: Statement
     table: Name
-    head: InsertHead | CreateHead | CopyHead
+    head: Head
 
 
 @dataclass(frozen=True)
@@ -84,6 +93,22 @@ class Workplace:
     collect: Callable[[], Outcome]
     #: A connection for rows in memory: on the session's own, every name is looked for in the lake.
     beside: Callable[[], AbstractContextManager[duckdb.DuckDBPyConnection]]
+    #: Waits until the session's own connection need not read all of a catalog.
+    catch_up: Callable[[], None]
+    #: Rows that are few and in the metadata.
+    reads: LakeReads
+
+    @contextmanager
+    def elsewhere(self, parameters: Any) -> Iterator[Workplace]:
+        """The same beside the lake, where a statement has all it needs."""
+        with self.beside() as beside, self.run.engaged(beside):
+            yield replace(
+                self,
+                connection=beside,
+                parameters=parameters,
+                attach=lambda: False,
+                catch_up=lambda: None,
+            )
 
 
 @dataclass(frozen=True)
@@ -93,45 +118,35 @@ class _Made:
     catalog: Catalog
     operations: tuple[Operation, ...]
     base: int | None
-    table: Table
-    files: Sequence[DataFile]
+    #: What was known of the table before; None if there was none.
+    table: Table | None
+    files: Sequence[DataFile | DeleteFile]
     outcome: Outcome
 
     def remove(self) -> None:
-        datafile.remove_files(self.table, self.files)
-
-
-class WriteCounts:
-    """How often sessions wrote to the lake in which way."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._counts: Counter[str] = Counter({"native": 0, "extension": 0, "repeated": 0})
-
-    def count(self, way: str) -> None:
-        """One more."""
-        with self._lock:
-            self._counts[way] += 1
-
-    def as_dict(self) -> dict[str, int]:
-        """All of them, for the status."""
-        with self._lock:
-            return dict(self._counts)
+        if self.table is not None:
+            datafile.remove_files(self.table, self.files)
 
 
 class LakeWrites:
     """One session's way into the lake without the extension."""
 
-    def __init__(self, lake: Lake, targets: Targets, counts: WriteCounts) -> None:
+    def __init__(self, lake: Lake, targets: Targets, counts: Counts) -> None:
         self._lake = lake
         self._targets = targets
         self._counts = counts
         self._shadows = Shadows("__swanlake_shadow_", lambda table: table[2], keeps_rows=False)
         self._parsed: Recent[duckdb.Statement] = Recent()
+        #: Texts of columns mean the same on every connection beside the lake.
+        self._columns: Recent[list[ColumnSpec]] = Recent()
 
     def forget(self) -> None:
         """The connection may have lost its temporary tables."""
         self._shadows.forget()
+
+    def forget_texts(self) -> None:
+        """Texts may be read in another way now."""
+        self._parsed.forget()
 
     def find(
         self, statement: Statement, named: Callable[[tuple[str, ...]], Name | None]
@@ -159,7 +174,8 @@ class LakeWrites:
                 with place.run.engaged(place.connection):
                     made = self._make(write, place)
                 self._commit(made, write, place)
-            except _LeftToTheExtension:
+            except LeftToTheExtension:
+                self._targets.forget_one(*write.table)
                 self._counts.count("extension")
                 return None
             except (CommitConflict, AlreadyExists, NotFound) as conflict:
@@ -168,8 +184,7 @@ class LakeWrites:
                 is_last = attempt == _ATTEMPTS
                 if place.has_bound_rows or (is_last and write.statement.kind is Kind.QUERY):
                     raise
-                is_view = isinstance(conflict, AlreadyExists) and self._there(write.table) is None
-                if is_last or is_view:
+                if is_last or isinstance(conflict, AlreadyExists):
                     self._counts.count("extension")  # which does it while nobody else writes
                     return None
                 attempt += 1
@@ -182,26 +197,46 @@ class LakeWrites:
         try:
             place.run.check()
             if made.operations:
-                change = Commit(made.operations, base=made.base)
+                change = Commit(made.operations, base=made.base, by_name=True)
                 done = made.catalog.commit(change, place.run.session.id, place.run.check)
-                self._targets.confirm(*write.table, made.table, done.snapshot_id)
+                if made.table is not None:
+                    self._targets.confirm(*write.table, made.table, done.snapshot_id)
         except SwanLakeError as error:
             if not error.in_doubt:
                 made.remove()
             raise
         if isinstance(write.head, CreateHead):
-            self._targets.forget()
+            self._targets.forget_one(*write.table)
 
     def _make(self, write: LakeWrite, place: Workplace) -> _Made:
         try:
             if isinstance(write.head, CreateHead):
                 return self._make_table(write, write.head, place)
-            target = self._targets.find(*write.table)
+            target = self._targets.find(*write.table, checked=True)
+            if isinstance(write.head, ChangeHead):
+                return self._made(target, self._change(write, write.head, place, target))
             if isinstance(write.head, InsertHead) and _brings_query(write, write.head):
                 return self._insert_query(write, write.head, place, target)
+            rows = None if place.parameters else _literals(write, target.layout)
+            if rows is not None:
+                return self._made(target, self._added(place, rows, target.layout, blind=True))
             return self._insert_by_shadow(write, write.head, place, target)
         except (NotFound, Unsupported, UnsupportedType):
-            raise _LeftToTheExtension from None
+            raise LeftToTheExtension from None
+
+    # ---- UPDATE and DELETE -----------------------------------------------------------------------
+
+    def _change(
+        self, write: LakeWrite, head: ChangeHead, place: Workplace, target: Target
+    ) -> LakeChange:
+        catalog, table = self._opened(target), target.layout
+        kept = place.reads.rows(write.table) if is_alone(write.statement.tokens) else None
+        if kept is not None and kept.table == table:
+            # If it is refused, what is wrong is said of the statement as it is.
+            with suppress(LeftToTheExtension), place.elsewhere(place.parameters) as elsewhere:
+                return lake_changes.prepare(head, write.table, elsewhere, catalog, table, kept)
+        place.catch_up()
+        return lake_changes.prepare(head, write.table, place, catalog, table)
 
     # ---- INSERT of a query -----------------------------------------------------------------------
 
@@ -209,29 +244,51 @@ class LakeWrites:
         self, write: LakeWrite, head: InsertHead, place: Workplace, target: Target
     ) -> _Made:
         body = _query(write.statement, head)
+        kept = None
+        if not place.has_bound_rows and not _computes_defaults(target.layout):
+            kept = place.reads.query(body, place.parameters)
+        if kept is not None:
+            try:
+                with place.elsewhere(kept.parameters) as elsewhere:
+                    return self._insert_rows_of(kept.sql, head, elsewhere, target)
+            except LeftToTheExtension:
+                pass
+            except duckdb.Error as error:
+                if place.run.is_stopped or may_invalidate(error):
+                    raise
+                # What DuckDB says of it is said again, of the query as it is.
+        return self._insert_rows_of(body, head, place, target)
+
+    def _insert_rows_of(
+        self, body: str, head: InsertHead, place: Workplace, target: Target
+    ) -> _Made:
         place.expose()
         columns = [name for name, *_ in self._described(place, body)]
-        values = _placed(target.layout, head, columns)
-        if values is None:
-            raise _LeftToTheExtension
+        places = placed(target.layout, head, columns)
+        if places is None:
+            raise LeftToTheExtension
+        values = (
+            default_of(column) if number is None else f"c{number}"
+            for number, column in zip(places, target.layout.columns, strict=True)
+        )
         names = ", ".join(f"c{number}" for number in range(len(columns)))
         query = f"SELECT {', '.join(values)} FROM ({body}\n) AS given({names})"
         is_blind = len(_FROM.findall(body)) == 1 and _FROM_BOUND.search(body) is not None
-        files = self._write(place, query, target.layout, place.parameters or ())
-        return self._made_of_files(target, files, is_blind)
+        return self._made(target, self._added_by(place, query, target.layout, blind=is_blind))
 
     def _described(self, place: Workplace, query: str) -> list[tuple[str, ...]]:
         """Names and types of a query's columns."""
+        place.catch_up()
         sql = f"DESCRIBE {query}"
         try:
             return place.connection.execute(sql, place.parameters).fetchall()
         except _REFUSED:
             if not place.attach():
-                raise _LeftToTheExtension from None
+                raise LeftToTheExtension from None
         try:
             return place.connection.execute(sql, place.parameters).fetchall()
         except _REFUSED:
-            raise _LeftToTheExtension from None
+            raise LeftToTheExtension from None
 
     # ---- INSERT of values, RETURNING, COPY -------------------------------------------------------
 
@@ -245,19 +302,21 @@ class LakeWrites:
         try:
             if not keeps_rows:
                 rows = self._given_rows(place, statement, head, shadow)
-                return self._made_of(place, rows, target, blind=_reads_nothing(statement))
+                is_blind = _reads_nothing(statement)
+                return self._made(target, self._added(place, rows, target.layout, blind=is_blind))
             connection.execute(f"TRUNCATE temp.main.{shadow.name}")
             tried = self._on_shadow(connection, statement, head, shadow)
             connection.execute(tried, place.parameters)
             outcome = place.collect()
         except duckdb.Error as error:
             if isinstance(error, _REFUSED) and statement.kind is not Kind.QUERY:
-                raise _LeftToTheExtension from None
+                raise LeftToTheExtension from None
             raise shadow.explained(error) from None
         files = self._write(place, f"FROM temp.main.{shadow.name}", target.layout)
         with suppress(duckdb.Error):  # whoever stopped it is heard before the commit
             connection.execute(f"TRUNCATE temp.main.{shadow.name}")
-        return self._made_of_files(target, files, _reads_nothing(statement), outcome)
+        added = _in_files(target.layout, files, blind=_reads_nothing(statement))
+        return self._made(target, added, outcome)
 
     def _given_rows(
         self, place: Workplace, statement: Statement, head: InsertHead | CopyHead, shadow: Shadow
@@ -286,63 +345,43 @@ class LakeWrites:
         if isinstance(head, InsertHead) and not more:
             end = _renamed_returning(end, head.target[-1], shadow.name)
         sql = with_builtins(f"{start}temp.main.{shadow.name}{end}") + more
-        known = self._parsed.get(sql)
-        if known is None:
-            [known] = (one.parsed for one in parse(connection, sql))
-            self._parsed.put(sql, known)
-        return known
-
-    def _made_of(self, place: Workplace, rows: pa.Table, target: Target, *, blind: bool) -> _Made:
-        """Rows in memory: as few as the table's option says go into the metadata."""
-        layout = target.layout
-        if rows.num_rows <= (layout.options.inlined_rows or 0):
-            small = inlining.inlined(layout, rows, blind=blind)
-            if small is not None:
-                return self._made(target, (small,), (), Outcome(affected=rows.num_rows))
-        with place.beside() as beside:
-            beside.register(_ROWS, rows)
-            files = datafile.write_files(beside, f"FROM {_ROWS}", layout)
-            beside.unregister(_ROWS)
-        return self._made_of_files(target, files, blind)
+        return self._parsed.of(sql, partial(_parsed, connection))
 
     # ---- CREATE TABLE AS -------------------------------------------------------------------------
 
     def _make_table(self, write: LakeWrite, head: CreateHead, place: Workplace) -> _Made:
-        catalog = self._lake.catalog(write.table[0])
+        catalog = self._targets.catalog(write.table[0])
+        if head.columns is not None and not (head.or_replace or head.if_not_exists):
+            # Nothing is written before the commit, which finds out what is there already.
+            made = new_table(write.table[1], write.table[2], self._new_columns(head, place))
+            return _Made(catalog, (made,), None, None, (), Outcome())
         there = self._there(write.table)
         if there is not None and head.if_not_exists:
-            return _Made(catalog, (), None, there.layout, (), Outcome())
+            return _Made(catalog, (), None, None, (), Outcome())
         # DuckLake refuses collations, which DuckDB does not describe.
         if (there is not None and not head.or_replace) or "collate" in (head.query or "").lower():
-            raise _LeftToTheExtension
+            raise LeftToTheExtension
         operation = new_table(write.table[1], write.table[2], self._new_columns(head, place))
         table = catalog.new_table(operation)
-        files: Sequence[DataFile] = ()
+        added = LakeChange((), (), 0)
         if head.query is not None and head.with_data:
-            files = self._write(place, head.query, table, place.parameters or ())
+            added = self._added_by(place, head.query, table, new=operation)
         replaced = () if there is None else (DropTable(there.layout.schema, there.layout.name),)
-        added = (Insert(operation, tuple(files)),) if files else ()
         return _Made(
             catalog,
-            (*replaced, operation, *added),
+            (*replaced, operation, *added.operations),
             table.snapshot_id,
             table,
-            files,
-            Outcome(affected=_count(files) if head.with_data else None),
+            added.files,
+            Outcome(affected=added.count if head.with_data else None),
         )
 
     def _new_columns(self, head: CreateHead, place: Workplace) -> list[ColumnSpec]:
         if head.query is not None:
             place.expose()
             return _column_specs(self._described(place, head.query), may_forbid_null=False)
-        with place.beside() as beside:
-            try:
-                beside.execute(f"CREATE OR REPLACE TEMP TABLE {_COLUMNS} {head.columns}")
-            except _REFUSED:
-                raise _LeftToTheExtension from None  # types of the session's own, or a mistake
-            described = beside.execute(f"DESCRIBE {_COLUMNS}").fetchall()
-            beside.execute(f"DROP TABLE {_COLUMNS}")
-        return _column_specs(described, may_forbid_null=True)
+        assert head.columns is not None
+        return self._columns.of(head.columns, partial(_declared_columns, place))
 
     def _there(self, table: Name) -> Target | None:
         try:
@@ -350,7 +389,50 @@ class LakeWrites:
         except NotFound:
             return None
 
-    # ---- files -----------------------------------------------------------------------------------
+    # ---- rows ------------------------------------------------------------------------------------
+
+    def _added_by(
+        self,
+        place: Workplace,
+        query: str,
+        table: Table,
+        *,
+        new: CreateTable | None = None,
+        blind: bool = False,
+    ) -> LakeChange:
+        """The rows of a query, which may turn out to be few."""
+        if _small(table) < 1 or not can_inline(new or table):
+            files = self._write(place, query, table, place.parameters or ())
+            return _in_files(new or table, files, blind=blind)
+        partitions(table)  # refuses a table that cannot be written, before a row is read
+        try:
+            place.connection.execute(datafile.rows_of(query, table), place.parameters)
+            with ArrivingRows(place.connection) as arriving:
+                few = arriving.up_to(_small(table))
+                rows = arriving.reader() if few is None else few
+                return self._added(place, rows, table, new=new, blind=blind)
+        except duckdb.Error as error:
+            raise _explained(error, table) from None
+
+    def _added(
+        self,
+        place: Workplace,
+        rows: pa.Table | pa.RecordBatchReader,
+        table: Table,
+        *,
+        new: CreateTable | None = None,
+        blind: bool = False,
+    ) -> LakeChange:
+        """Rows in memory or on their way: so few as the table's option says go to the metadata."""
+        if isinstance(rows, pa.Table) and rows.num_rows <= _small(table):
+            small = inlining.inlined(new or table, rows, blind=blind)
+            if small is not None:
+                return LakeChange((small,) if rows.num_rows else (), (), rows.num_rows)
+        with place.beside() as beside:
+            beside.register(_ROWS, rows)
+            files = datafile.write_files(beside, f"FROM {_ROWS}", table)
+            beside.unregister(_ROWS)
+        return _in_files(new or table, files, blind=blind)
 
     def _write(
         self, place: Workplace, query: str, table: Table, parameters: Any = ()
@@ -360,33 +442,20 @@ class LakeWrites:
         except duckdb.Error as error:
             raise _explained(error, table) from None
 
-    def _made_of_files(
-        self,
-        target: Target,
-        files: Sequence[DataFile],
-        blind: bool,
-        outcome: Outcome | None = None,
-    ) -> _Made:
-        operations = (Insert(target.layout, tuple(files), blind=blind),) if files else ()
-        outcome = outcome or Outcome(affected=_count(files))
-        return self._made(target, operations, files, outcome)
+    def _made(self, target: Target, added: LakeChange, outcome: Outcome | None = None) -> _Made:
+        catalog, layout = self._opened(target), target.layout
+        outcome = outcome or Outcome(affected=added.count)
+        return _Made(catalog, added.operations, layout.snapshot_id, layout, added.files, outcome)
 
-    def _made(
-        self,
-        target: Target,
-        operations: tuple[Operation, ...],
-        files: Sequence[DataFile],
-        outcome: Outcome,
-    ) -> _Made:
+    def _opened(self, target: Target) -> Catalog:
         catalog = self._lake.opened(target.table.catalog_id)
         assert catalog is not None  # the target was found in it
-        layout = target.layout
-        return _Made(catalog, operations, layout.snapshot_id, layout, files, outcome)
+        return catalog
 
 
-def _head(statement: Statement) -> InsertHead | CreateHead | CopyHead | None:
+def _head(statement: Statement) -> Head | None:
     if statement.type != StatementType.INSERT:
-        return create_head(statement) or copy_head(statement)
+        return create_head(statement) or copy_head(statement) or change_head(statement)
     head = insert_head(statement.text)
     if head is None or head.alternative is not None:
         return None
@@ -400,6 +469,15 @@ def _brings_query(write: LakeWrite, head: InsertHead) -> bool:
     if write.statement.kind is Kind.QUERY:
         return False
     return _GIVEN.match(write.statement.text.encode()[head.body :].decode()) is None
+
+
+def _literals(write: LakeWrite, table: Table) -> pa.Table | None:
+    """The rows of an INSERT, if they are nothing but literals and nobody wants to see them."""
+    head, text = write.head, write.statement.body.encode()
+    if not isinstance(head, InsertHead) or write.statement.kind is Kind.QUERY:
+        return None
+    is_first = not text[: head.start].strip()
+    return literal_table(text[head.body :].decode(), head, table) if is_first else None
 
 
 def _query(statement: Statement, head: InsertHead) -> str:
@@ -428,21 +506,27 @@ def _reads_nothing(statement: Statement) -> bool:
     return _READS.search(statement.text) is None
 
 
-def _placed(table: Table, head: InsertHead, given: Sequence[str]) -> list[str] | None:
-    """For each column of the table the expression it gets; None if DuckDB must refuse it."""
-    columns = {folded(column.name): column for column in table.columns}
-    if head.by_name:
-        names = [folded(name) for name in given]
-    elif head.columns is not None:
-        names = [folded(name) for name in head.columns]
-    else:
-        names = list(columns)
-    if head.by_name and head.columns is not None:
-        return None
-    if len(names) != len(given) or len(set(names)) < len(names) or not columns.keys() >= set(names):
-        return None
-    places = {name: f"c{number}" for number, name in enumerate(names)}
-    return [places.get(name) or default_of(column) for name, column in columns.items()]
+def _computes_defaults(table: Table) -> bool:
+    """True if a default may depend on the session, or on what else is in its catalog."""
+    defaults = (column.default for column in table.columns)
+    return any(one is not None and one.kind is DefaultKind.EXPRESSION for one in defaults)
+
+
+def _parsed(connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statement:
+    [statement] = parse(connection, sql)
+    return statement.parsed
+
+
+def _declared_columns(place: Workplace, columns: str) -> list[ColumnSpec]:
+    """The columns of a CREATE TABLE that lists them."""
+    with place.beside() as beside:
+        try:
+            beside.execute(f"CREATE OR REPLACE TEMP TABLE {_COLUMNS} {columns}")
+        except _REFUSED:
+            raise LeftToTheExtension from None  # types of the session's own, or a mistake
+        described = beside.execute(f"DESCRIBE {_COLUMNS}").fetchall()
+        beside.execute(f"DROP TABLE {_COLUMNS}")
+    return _column_specs(described, may_forbid_null=True)
 
 
 def _column_specs(described: Iterable[Sequence[str]], *, may_forbid_null: bool) -> list[ColumnSpec]:
@@ -478,5 +562,11 @@ def _renamed_returning(text: str, table: str, shadow: str) -> str:
     return content.decode()
 
 
-def _count(files: Iterable[DataFile]) -> int:
-    return sum(file.record_count for file in files)
+def _in_files(table: Table | CreateTable, files: Sequence[DataFile], *, blind: bool) -> LakeChange:
+    operations = (Insert(table, tuple(files), blind=blind),) if files else ()
+    return LakeChange(operations, files, sum(file.record_count for file in files))
+
+
+def _small(table: Table) -> int:
+    """Up to how many rows are kept in the metadata."""
+    return table.options.inlined_rows or 0

@@ -60,8 +60,7 @@ class Procedure:
             return [None] * len(self.parameters)
         columns = ", ".join(f"({call.arguments[i].expression})" for i in order.values())
         [query] = connection.extract_statements(f"SELECT {columns}")
-        row = connection.execute(query, parameters).fetchone()
-        assert row is not None
+        [row] = connection.execute(query, parameters).fetchall()
         given = dict(zip(order, row, strict=True))
         missing = [name for name in self._required if given.get(name) is None]
         if missing:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import duckdb
@@ -154,11 +155,11 @@ class SessionQueue:
         sql = f"{start}temp.main.{shadow.name}{end}"
         if _MENTIONED.search(start) or _MENTIONED.search(end):
             sql = self._replace_reads(connection, sql, where)
-        known = self._translated.get(sql)
-        if known is None:
-            known = _parsed(connection, sql)
-            self._translated.put(sql, known)
-        return known
+        return self._translated.of(sql, partial(_parsed, connection))
+
+    def forget_texts(self) -> None:
+        """Texts may be read in another way now."""
+        self._translated.forget()
 
     def _translate_create(
         self, connection: duckdb.DuckDBPyConnection, statement: Statement, where: Where

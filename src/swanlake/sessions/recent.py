@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 V = TypeVar("V")
@@ -17,15 +18,18 @@ class Recent(Generic[V]):
     def __init__(self) -> None:
         self._values: OrderedDict[str, V] = OrderedDict()
 
-    def get(self, text: str) -> V | None:
-        value = self._values.get(text)
-        if value is not None:
-            self._values.move_to_end(text)
-        return value
+    def forget(self) -> None:
+        """Forgets all of them."""
+        self._values.clear()
 
-    def put(self, text: str, value: V) -> None:
-        if len(text) > _LONGEST:
-            return
-        self._values[text] = value
-        if len(self._values) > _MOST:
-            self._values.popitem(last=False)
+    def of(self, text: str, work_out: Callable[[str], V]) -> V:
+        """The value of a text, worked out if it is not remembered."""
+        if text in self._values:
+            self._values.move_to_end(text)
+            return self._values[text]
+        value = work_out(text)
+        if len(text) <= _LONGEST:
+            self._values[text] = value
+            if len(self._values) > _MOST:
+                self._values.popitem(last=False)
+        return value

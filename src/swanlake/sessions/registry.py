@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from swanlake.config import Settings
 from swanlake.errors import NotFound, QueryCancelled, SessionLimitReached, SessionLost
 from swanlake.lake.gate import GateStatus
-from swanlake.sessions.execution import SessionServices
 from swanlake.sessions.ids import SessionKey
 from swanlake.sessions.results import ResultStream
 from swanlake.sessions.runs import Run, Watchdog
+from swanlake.sessions.services import SessionServices
 from swanlake.sessions.session import Session
 
 log = logging.getLogger("swanlake.sessions")
@@ -204,6 +204,11 @@ class SessionRegistry:
     def lake_writes(self) -> dict[str, int]:
         """How often sessions wrote to the lake in which way."""
         return self._services.writes.as_dict()
+
+    @property
+    def lake_reads(self) -> dict[str, int]:
+        """How often queries of sessions needed no lake."""
+        return self._services.reads.as_dict()
 
     @property
     def writers(self) -> list[GateStatus]:

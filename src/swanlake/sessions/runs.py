@@ -18,6 +18,9 @@ log = logging.getLogger("swanlake.sessions")
 
 #: How often running statements are looked at: the latency of a timeout and of a client's hang-up.
 WATCH_INTERVAL = 0.05
+#: How often a client is asked whether it is still there. Under load gRPC takes a millisecond to
+#: say, and nobody else can do anything meanwhile; who cancels by name is heard at once.
+_PROBE_INTERVAL = 0.2
 
 
 class Run:
@@ -48,6 +51,7 @@ class Run:
         self._stop: SwanLakeError | None = None
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._client_is_gone: Callable[[], bool] | None = None
+        self._probed_at = self.started
 
     def ingest(self, table: str) -> Ingest | None:
         """What the producer calls the rows for a table; they can be named once in a statement."""
@@ -89,11 +93,19 @@ class Run:
     def engaged(self, connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
         """The time in which DuckDB works for this statement and may be interrupted.
 
-        Inside itself it does nothing: what has begun is stopped by an interrupt or not at all, and
-        never by a look at the clock when it is already done.
+        Inside itself it only says which connection that is: what has begun is stopped by an
+        interrupt or not at all, and never by a look at the clock when it is already done.
         """
-        if self.engaged_now:
-            yield
+        with self._lock:
+            before = self._connection
+            if before is not None:
+                self._connection = connection
+        if before is not None:
+            try:
+                yield
+            finally:
+                with self._lock:
+                    self._connection = before
             return
         with self._lock:
             # Not the client's probe: gRPC takes a tenth of a millisecond to answer it, and the
@@ -138,6 +150,12 @@ class Run:
             if self._stop is not None:
                 raise self._stop
 
+    @property
+    def is_stopped(self) -> bool:
+        """True once it was cancelled or ran out of time."""
+        with self._lock:
+            return self._stop is not None
+
     def watch(self) -> None:
         """Called again and again while engaged: an interrupt sent too early would be lost."""
         with self._lock:
@@ -153,10 +171,17 @@ class Run:
     def _look(self) -> None:
         if self._stop is not None:
             return
-        if self._client_is_gone is not None and self._client_is_gone():
+        if self._is_time_to_probe() and self._client_is_gone is not None and self._client_is_gone():
             self._stop = QueryCancelled("The client cancelled the statement or went away.")
         else:
             self._look_at_the_clock()
+
+    def _is_time_to_probe(self) -> bool:
+        now = time.monotonic()
+        if now - self._probed_at < _PROBE_INTERVAL:
+            return False
+        self._probed_at = now
+        return True
 
     def _look_at_the_clock(self) -> None:
         if self._stop is not None or not self._timeout:

@@ -19,11 +19,12 @@ from swanlake.sessions import binding
 from swanlake.sessions.bound import BoundRuns
 from swanlake.sessions.catalogs import LakeCatalogs
 from swanlake.sessions.direct import BOUND
-from swanlake.sessions.execution import Execution, SessionServices
+from swanlake.sessions.execution import Execution
 from swanlake.sessions.ids import SessionKey
 from swanlake.sessions.prepared import PreparedStatement
 from swanlake.sessions.results import Outcome
 from swanlake.sessions.runs import Run
+from swanlake.sessions.services import SessionServices
 from swanlake.sessions.transaction import TransactionState
 from swanlake.sessions.uploads import received
 from swanlake.sql.statement import Kind, Statement

@@ -45,7 +45,7 @@ def create_head(statement: Statement) -> CreateHead | None:
     """A CREATE TABLE with a query, or with plain columns; None for all other statements."""
     if statement.type != StatementType.CREATE:
         return None
-    tokens = _Tokens(statement.tokens)
+    tokens = Tokens(statement.tokens)
     tokens.take("create")
     or_replace = tokens.take("or", "replace")
     if not tokens.take("table"):
@@ -86,13 +86,13 @@ def copy_head(statement: Statement) -> CopyHead | None:
     """The head of a COPY that fills a table; None for all other statements."""
     if statement.type != StatementType.COPY or not statement.may_write:
         return None
-    tokens = _Tokens(statement.tokens)
+    tokens = Tokens(statement.tokens)
     tokens.take("copy")
     target, start, end = tokens.name()
     return CopyHead(target, start, end) if target else None
 
 
-class _Tokens:
+class Tokens:
     """Tokens that are taken one after the other."""
 
     def __init__(self, tokens: list[Token]) -> None:

@@ -140,8 +140,15 @@ class Statement:
         if self.type == StatementType.COPY:
             return not self._copies_out
         if self.type == StatementType.EXPLAIN:
-            return any(token.is_word("analyze") for token in self.tokens[1:3])
+            return self._explains_by_doing
         return self.type not in _HARMLESS and not self.creates_temporary
+
+    @property
+    def _explains_by_doing(self) -> bool:
+        """EXPLAIN ANALYZE, which runs the statement that it explains."""
+        if self.type != StatementType.EXPLAIN:
+            return False
+        return any(token.is_word("analyze") for token in self.tokens[1:3])
 
     @property
     def _copies_out(self) -> bool:
@@ -158,6 +165,11 @@ class Statement:
     def is_setting(self) -> bool:
         """SET, RESET and USE: what a session repeats on a new connection."""
         return self.type in (StatementType.SET, StatementType.VARIABLE_SET)
+
+    @property
+    def is_global(self) -> bool:
+        """True for a SET or RESET that is for all sessions."""
+        return self.is_setting and any(token.is_word("global") for token in self.tokens[1:2])
 
     @property
     def setting_name(self) -> str:
@@ -218,7 +230,9 @@ class Statement:
     @property
     def leaves_state(self) -> bool:
         """True if the connection then holds something that cannot be rebuilt from its text."""
-        return self.creates_temporary or self.type in (
+        if self.creates_temporary or self._explains_by_doing:
+            return True
+        return self.type in (
             StatementType.ATTACH,
             StatementType.PREPARE,
             StatementType.CREATE_FUNC,

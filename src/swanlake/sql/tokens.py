@@ -5,15 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import duckdb
 
 _WORD = re.compile(rb"\w+")
 _PARAMETER = re.compile(rb"\$(\w+)|\?(\d*)")
+# Numbers: to compare the members themselves takes longer than everything else about a token.
+_KEYWORD = duckdb.token_type.keyword.value
+_OPERATOR = duckdb.token_type.operator.value
+_NAME = duckdb.token_type.identifier.value
 
 
-@dataclass(frozen=True)
-class Token:
+class Token(NamedTuple):
     """One token: its first UTF-8 byte, its text, and how deep in parentheses it stands."""
 
     start: int
@@ -45,10 +49,11 @@ def tokenize(sql: str) -> list[Token]:
 def _tokens(text: bytes) -> Iterator[Token]:
     raw = duckdb.tokenize(text.decode())
     depth = 0
-    for position, (start, kind) in enumerate(raw):
+    for position, (start, type_) in enumerate(raw):
         following = raw[position + 1][0] if position + 1 < len(raw) else len(text)
-        is_operator = kind == duckdb.token_type.operator
-        if kind == duckdb.token_type.keyword:
+        kind = type_.value
+        is_keyword, is_operator = kind == _KEYWORD, kind == _OPERATOR
+        if is_keyword:
             word = _WORD.match(text, start)
             end = word.end() if word else following
         elif is_operator:
@@ -58,14 +63,7 @@ def _tokens(text: bytes) -> Iterator[Token]:
         token = text[start:end].decode(errors="replace").rstrip()
         if is_operator and token in (")", "]", "}"):
             depth -= 1
-        yield Token(
-            start,
-            token,
-            depth,
-            is_keyword=kind == duckdb.token_type.keyword,
-            is_operator=is_operator,
-            is_name=kind == duckdb.token_type.identifier,
-        )
+        yield Token(start, token, depth, is_keyword, is_operator, is_name=kind == _NAME)
         if is_operator and token in ("(", "[", "{"):
             depth += 1
 

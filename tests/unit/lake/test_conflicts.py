@@ -48,6 +48,7 @@ EXPECTED = {
     Act.REWRITE: ".. .. X  +  .. X  X  X  X  .. ..",
     Act.ALTER: ".. .. .. .. X  X  .. .. .. .. ..",
     Act.DROP: "+  +  .. .. .. X  .. .. .. .. ..",
+    Act.REPLACE: "+  +  +  +  +  X  .. .. .. .. ..",
 }
 CELLS = [
     pytest.param(act, theirs, cell != "..", id=f"{act.name} after {theirs.name}")

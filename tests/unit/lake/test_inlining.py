@@ -16,12 +16,13 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.schema import CreateTable as MakeTable
 
 from swanlake.lake.conflicts import Act, Touch
-from swanlake.lake.inlined_tables import rows_table
-from swanlake.lake.inlining import can_inline, inlined
+from swanlake.lake.inlined_tables import can_inline, rows_table
+from swanlake.lake.inlining import inlined
 from swanlake.lake.intents import inlining_tables, touches
 from swanlake.lake.lake import new_table
 from swanlake.lake.layout import Column, ColumnStats, SortKey, Table, TableOptions
 from swanlake.lake.operations import Commit, InlineInsert
+from swanlake.lake.options import StoredOptions
 from swanlake.lake.planning import plan
 from swanlake.lake.state import LiveTable
 from swanlake.lake.stats import TableColumnStats
@@ -217,7 +218,7 @@ def test_databases_keep_them_as_the_stock_extension_says(database: str, types: s
 
 
 def writes(*operations: Any, **found: Any) -> list[Write]:
-    return plan(Commit(operations), state(**found), TABLES, bindparam("earliest"), NOON)
+    return plan(Commit(operations), state(**found), TABLES, bindparam("earliest"), NOON).writes
 
 
 def rows_into(written: list[Write], name: str) -> list[Any]:
@@ -227,6 +228,14 @@ def rows_into(written: list[Write], name: str) -> list[Any]:
         if getattr(getattr(write.statement, "table", None), "name", "") == name
     ]
     return [row for rows in found for row in rows]
+
+
+def made_by(written: list[Write]) -> list[str]:
+    return [
+        str(write.statement.element.name)
+        for write in written
+        if isinstance(write.statement, MakeTable)
+    ]
 
 
 def test_rows_get_ids_and_are_counted() -> None:
@@ -255,10 +264,22 @@ def test_rows_get_ids_and_are_counted() -> None:
     assert not any(isinstance(write.statement, MakeTable) for write in written)
 
 
+def test_what_is_known_of_a_column_is_written_if_it_changed() -> None:
+    insert = InlineInsert(T, ((5,),), (ColumnStats(1, None, 1, 0, "5", "5"),))
+    known = {1: TableColumnStats(1, False, None, "1", "9")}
+    live = LiveTable(5, "main/t/", True, True, 10, 10, 900, known)
+    written = writes(insert, tables={5: live}, inlined_versions={5: 2})
+    assert rows_into(written, "ducklake_table_column_stats") == []
+    outside = InlineInsert(T, ((10,),), (ColumnStats(1, None, 1, 0, "10", "10"),))
+    written = writes(insert, outside, tables={5: live}, inlined_versions={5: 2})
+    (column,) = rows_into(written, "ducklake_table_column_stats")
+    assert (column["min_value"], column["max_value"]) == ("1", "10")
+
+
 def test_the_table_for_the_rows_is_made_once() -> None:
     insert = InlineInsert(T, ((1,),), (ColumnStats(1, None, 1, 0, "1", "1"),))
     written = writes(insert, insert)
-    assert sum(isinstance(write.statement, MakeTable) for write in written) == 1
+    assert made_by(written) == ["ducklake_inlined_data_5_5", "ducklake_inlined_delete_5"]
     assert rows_into(written, "ducklake_inlined_data_tables") == [
         {"table_id": 5, "table_name": "ducklake_inlined_data_5_5", "schema_version": 5}
     ]
@@ -266,6 +287,42 @@ def test_the_table_for_the_rows_is_made_once() -> None:
     assert [row["row_id"] for row in rows] == [0, 1]
     (snapshot,) = rows_into(written, "ducklake_snapshot")
     assert snapshot["schema_version"] == 5
+
+
+LIMIT = "data_inlining_row_limit"
+
+
+@pytest.mark.parametrize(
+    ("options", "columns", "is_made"),
+    [
+        ({(LIMIT, None, None): "10"}, "BIGINT", True),
+        ({(LIMIT, None, None): "10", (LIMIT, "schema", 0): "0"}, "BIGINT", False),
+        ({(LIMIT, None, None): "0", (LIMIT, "schema", 0): "1"}, "BIGINT", True),
+        ({(LIMIT, "schema", 3): "1"}, "BIGINT", False),
+        ({(LIMIT, None, None): "10", ("encrypted", None, None): "true"}, "BIGINT", False),
+        ({(LIMIT, None, None): "10"}, "BIGINT[]", False),
+        ({}, "BIGINT", False),
+    ],
+)
+def test_a_new_table_may_come_with_room_for_rows(
+    options: dict[Any, str], columns: str, is_made: bool
+) -> None:
+    made = new_table("main", "new", [ColumnSpec("id", columns)])
+    written = writes(made, options=StoredOptions(options))
+    names = ["ducklake_inlined_data_20_5", "ducklake_inlined_delete_20"]
+    assert made_by(written) == (names if is_made else [])
+    registered = {"table_id": 20, "table_name": names[0], "schema_version": 5}
+    assert rows_into(written, "ducklake_inlined_data_tables") == ([registered] if is_made else [])
+    (snapshot,) = rows_into(written, "ducklake_snapshot")
+    assert snapshot["schema_version"] == 5
+
+
+def test_a_new_table_with_its_first_rows() -> None:
+    made = new_table("main", "new", [ColumnSpec("id", "BIGINT")])
+    insert = InlineInsert(made, ((1,),), (ColumnStats(1, None, 1, 0, "1", "1"),))
+    written = writes(made, insert, options=StoredOptions({(LIMIT, None, None): "10"}))
+    assert made_by(written) == ["ducklake_inlined_data_20_5", "ducklake_inlined_delete_20"]
+    assert len(rows_into(written, "ducklake_inlined_data_20_5")) == 1
 
 
 def test_what_it_is_to_others() -> None:

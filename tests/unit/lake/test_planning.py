@@ -89,9 +89,9 @@ HEAD = Head(
 
 def rows_of(*operations: Operation, found: State | None = None) -> dict[str, list[dict[str, Any]]]:
     """The new rows by table, without prefix and without what every commit adds alike."""
-    writes = plan(Commit(operations), found or state(), TABLES, bindparam("earliest"), NOON)
+    planned = plan(Commit(operations), found or state(), TABLES, bindparam("earliest"), NOON)
     made: dict[str, list[dict[str, Any]]] = {}
-    for write in writes:
+    for write in planned.writes:
         statement: Any = write.statement
         if statement.is_insert:
             rows = [{k: v for k, v in row.items() if k != "earliest"} for row in write.rows or ()]

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import adbc_driver_flightsql.dbapi as adbc
 import adbc_driver_manager
 import duckdb
 import pandas as pd
@@ -18,223 +16,100 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from swanlake.engine.errors import translate
-from swanlake.engine.extensions import load_extensions
-from swanlake.lake.lake import Lake
 from swanlake.lake.types import ColumnSpec
-from swanlake.sql.quoting import identifier
 from tests.flight import FlightSql, eventually
-from tests.integration.write_scripts import SCRIPTS
+from tests.integration.writes.insert_scripts import SCRIPTS
+from tests.integration.writes.sides import (
+    Ours,
+    Outcome,
+    Stock,
+    Writes,
+    content,
+    keep_small,
+    same,
+    snapshots,
+)
 from tests.server_process import ServerProcess
 
-#: Rows, a number of rows, nothing, or the identifier and the words of a refusal.
-Outcome = Any
-#: What a server adds for its clients, and where in a text an error is.
-_AROUND = re.compile(r"( when casting from source column .*)?(\n\nLINE .*|\. Detail: .*)?$", re.S)
 _LONG = "SELECT max(a.range + b.range) FROM range(1_000_000_000) a, range(1_000_000_000) b"
 _ENDLESS = "SELECT range, 'x' FROM range(1_000_000_000_000)"
-
-
-class Stock:
-    """A lake of the stock extension, called as ours is."""
-
-    def __init__(self, home: Path) -> None:
-        self._connection = duckdb.connect(config={"python_enable_replacements": False})
-        load_extensions(self._connection)
-        self._connection.execute(
-            f"ATTACH 'ducklake:sqlite:{home / 'stock.db'}' AS swanlake "
-            f"(DATA_PATH '{home / 'stock'}', DATA_INLINING_ROW_LIMIT 0)"
-        )
-
-    @classmethod
-    def plain(cls) -> Stock:
-        """DuckDB without a lake."""
-        plain = cls.__new__(cls)
-        plain._connection = duckdb.connect()
-        return plain
-
-    def run(self, sql: str, parameters: Any = None) -> Outcome:
-        """What a text gives: that of its last statement."""
-        outcome: Outcome = None
-        try:
-            for statement in self._connection.extract_statements(sql):
-                self._connection.execute(statement, parameters)
-                names = [column[0] for column in self._connection.description or ()]
-                rows = self._connection.fetchall()
-                outcome = rows or None
-                if names == ["Count"]:
-                    outcome = rows[0][0] if rows else None
-        except duckdb.Error as error:
-            said = translate(error)
-            return said.identifier, _AROUND.sub("", str(said))
-        return outcome
-
-    def close(self) -> None:
-        self._connection.close()
-
-
-class Ours:
-    """A session, as a stock client sees it."""
-
-    def __init__(self, server: ServerProcess) -> None:
-        self._connection = adbc.connect(server.url, autocommit=True)
-        self.cursor = self._connection.cursor()
-
-    def run(self, sql: str, parameters: Any = None) -> Outcome:
-        """What a text gives, as ``Stock`` says it."""
-        try:
-            self.cursor.execute(sql, parameters)
-            count = self.cursor.rowcount
-            rows = self.cursor.fetchall() if self.cursor.description else []
-        except adbc_driver_manager.Error as error:
-            name, _, words = str(error).partition("[FlightSQL] ")[2].partition(": ")
-            return name, _AROUND.sub("", words.partition(" (InvalidArgument; ")[0])
-        return rows or (None if count in (-1, 0) else count)
-
-    def close(self) -> None:
-        self.cursor.close()
-        self._connection.close()
-
-
-class Writes:
-    """A server with nothing else to do, and the lake it works on."""
-
-    def __init__(self, server: ServerProcess, lake: Lake) -> None:
-        self.server = server
-        self.lake = lake
-        self.flight = FlightSql(server.url)
-        #: Of the write that something came between.
-        self.outcome: Outcome = None
-
-    @property
-    def counts(self) -> dict[str, int]:
-        found: dict[str, int] = self.flight.status()["lake_writes"]
-        return found
-
-    @contextmanager
-    def counted(self) -> Iterator[dict[str, int]]:
-        """How many writes went which way, once the block is over."""
-        before, found = self.counts, dict[str, int]()
-        yield found
-        found.update({way: count - before[way] for way, count in self.counts.items()})
-
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Keeps every session from its commit."""
-        location = self.lake.location(self.lake.catalog("swanlake").info)
-        with self.lake.turn([location], "test", lambda: None):
-            yield
-
-    @contextmanager
-    def meanwhile(self, write: Callable[[], object]) -> Iterator[None]:
-        """A block that comes between the files of a write and its commit."""
-        with ThreadPoolExecutor(1) as pool:
-            with self.held():
-                writing = pool.submit(write)
-                eventually(lambda: self.flight.status()["writers"])
-                yield
-            self.outcome = writing.result()
-
-    def files(self, schema: str) -> list[Path]:
-        """All that is below the directory of a schema."""
-        below = (self.server.home / "data" / "swanlake" / schema).rglob("*")
-        return [path for path in below if path.is_file()]
-
-    def orphans(self) -> list[str]:
-        """Files that no catalog knows."""
-        return [one.path for one in self.lake.orphans(age=timedelta(0), dry_run=True)]
-
-
-@pytest.fixture(scope="module")
-def writes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Writes]:
-    home = tmp_path_factory.mktemp("writes") / "home"
-    with (
-        ServerProcess(home) as server,
-        Lake.open(home / "catalogs", home / "data") as lake,
-    ):
-        writes = Writes(server, lake)
-        yield writes
-        writes.flight.close()
-
-
-@pytest.fixture(scope="module")
-def stock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stock]:
-    stock = Stock(tmp_path_factory.mktemp("stock"))
-    yield stock
-    stock.close()
-
-
-@pytest.fixture
-def ours(writes: Writes) -> Iterator[Ours]:
-    ours = Ours(writes.server)
-    yield ours
-    ours.close()
-
-
-@pytest.fixture(scope="module")
-def other_program(writes: Writes) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Stock DuckDB on the catalog of the server."""
-    path = writes.server.home / "catalogs" / "swanlake.sqlite"
-    with duckdb.connect() as connection:
-        load_extensions(connection)
-        connection.execute(f"ATTACH 'ducklake:sqlite:{path}' AS swanlake")
-        yield connection
-
-
-@pytest.fixture
-def schema(request: pytest.FixtureRequest, ours: Ours, stock: Stock) -> str:
-    """A schema of the test's own, in use on both sides."""
-    name = re.sub(r"\W+", "_", request.node.name)
-    for side in (stock, ours):
-        for sql in ("CREATE SCHEMA IF NOT EXISTS swanlake.other", f"CREATE SCHEMA swanlake.{name}"):
-            side.run(sql)
-        side.run(f"USE swanlake.{name}")
-    return name
-
-
-def content(side: Stock | Ours, schema: str) -> Any:
-    """The columns of all tables of a schema and of the other one, and their rows as texts."""
-    columns = side.run(
-        "SELECT schema_name, table_name, column_name, data_type, is_nullable FROM duckdb_columns() "
-        f"WHERE database_name = 'swanlake' AND schema_name IN ('{schema}', 'other') "
-        "ORDER BY schema_name, table_name, column_index"
-    )
-    tables = {f"swanlake.{identifier(row[0])}.{identifier(row[1])}" for row in columns}
-    rows = (f"SELECT '{number}', r::VARCHAR FROM {t} r" for number, t in enumerate(sorted(tables)))
-    return columns, side.run(f"{' UNION ALL '.join(rows)} ORDER BY ALL")
-
-
-def snapshots(side: Stock | Ours) -> int:
-    ((newest,),) = side.run("SELECT max(snapshot_id) FROM ducklake_snapshots('swanlake')")
-    return int(newest)
-
-
-def same(ours: Ours, stock: Stock, sql: str) -> Outcome:
-    """Runs it on both sides; what both say of it."""
-    expected, found = stock.run(sql), ours.run(sql)
-    assert (sql, found) == (sql, expected or None)
-    return found
 
 
 # ---- the same as stock ---------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("inlined", [0, 5])
 @pytest.mark.parametrize("subject", SCRIPTS)
 def test_the_same_as_stock(
-    writes: Writes, ours: Ours, stock: Stock, schema: str, tmp_path: Path, subject: str
+    writes: Writes,
+    ours: Ours,
+    stock: Stock,
+    schema: str,
+    tmp_path: Path,
+    subject: str,
+    inlined: int,
 ) -> None:
-    refused = 0
+    keep_small(ours, schema, inlined)
+    left = 0
     made = snapshots(ours) - snapshots(stock)
     with writes.counted() as counted:
         for line in SCRIPTS[subject]:
             sql = line.replace("{schema}", schema).replace("{home}", str(tmp_path))
-            refused += isinstance(same(ours, stock, sql), tuple)
+            left += isinstance(same(ours, stock, sql), tuple) or sql.startswith("UPDATE")
     assert snapshots(ours) - snapshots(stock) == made
     assert content(ours, schema) == content(stock, schema)
-    # What is refused is left to the extension for its words; nothing else is.
-    assert counted["extension"] <= refused
+    # What is refused is left to the extension for its words; no insert else is.
+    assert counted["extension"] <= left
     assert counted["repeated"] == 0
     assert writes.orphans() == []
+
+
+def test_a_view_is_not_replaced_by_a_table(
+    writes: Writes, ours: Ours, stock: Stock, schema: str
+) -> None:
+    same(ours, stock, "CREATE VIEW v AS SELECT 1 AS a")
+    assert isinstance(same(ours, stock, "CREATE OR REPLACE TABLE v AS SELECT 1 AS a"), tuple)
+    assert content(ours, schema) == content(stock, schema)
+    # It is refused by the extension, which leaves its file behind once in twenty times, in stock
+    # DuckDB too; here nobody writes who still needs one.
+    assert len(writes.orphans(schema)) <= 1
+    writes.lake.orphans(age=timedelta(0))
+
+
+@pytest.mark.parametrize(
+    ("sql", "files"),
+    [
+        ("INSERT INTO t VALUES (1, 'x'), (2, NULL)", 0),
+        ("INSERT INTO t VALUES (1 + 1, upper('x'))", 0),
+        ("INSERT INTO t VALUES (1, ''), (2, ''), (3, ''), (4, '')", 1),
+        ("INSERT INTO t SELECT range, 'x' FROM range(3)", 0),
+        ("INSERT INTO t (b) SELECT b FROM t WHERE a < 0", 0),
+        ("INSERT INTO t SELECT range, 'x' FROM range(4)", 1),
+        ("INSERT INTO t SELECT range, 'x' FROM range(250000)", 1),
+        ("INSERT INTO t SELECT 1, error('no')", 0),
+        ("CREATE TABLE u AS SELECT range AS a FROM range(3)", 0),
+        ("CREATE OR REPLACE TABLE t AS SELECT range AS a FROM range(3)", 0),
+        ("CREATE TABLE u AS SELECT range AS a FROM range(4)", 1),
+        ("CREATE TABLE u AS SELECT [range] AS a FROM range(3)", 1),
+    ],
+)
+def test_few_rows_cost_no_file(
+    writes: Writes, ours: Ours, stock: Stock, schema: str, sql: str, files: int
+) -> None:
+    keep_small(ours, schema, 3)
+    same(ours, stock, "CREATE TABLE t (a BIGINT, b VARCHAR)")
+    same(ours, stock, sql)
+    assert len(writes.files(schema)) == files
+    assert content(ours, schema) == content(stock, schema)
+
+
+def test_a_small_ingestion_costs_no_file(writes: Writes, ours: Ours, schema: str) -> None:
+    keep_small(ours, schema, 3)
+    for mode in ("create", "append"):
+        rows = pa.table({"a": [1, 2, 3], "b": ["x", None, "z"]})
+        assert ours.cursor.adbc_ingest("t", rows, mode=mode, db_schema_name=schema) == 3
+    assert writes.files(schema) == []
+    assert ours.run("SELECT count(*), sum(a)::INTEGER, count(b) FROM t") == [(6, 12, 4)]
 
 
 _RETURNING = """
@@ -370,12 +245,14 @@ def test_a_failure_half_way_leaves_no_file(
     assert ours.run("SELECT count(*) FROM t") == [(0,)]
 
 
+@pytest.mark.parametrize("inlined", [0, 5])
 @pytest.mark.parametrize(
     "sql", [f"INSERT INTO t {_ENDLESS}", f"CREATE TABLE u AS {_ENDLESS}"], ids=["insert", "create"]
 )
 def test_a_write_is_stopped_and_leaves_no_file(
-    writes: Writes, ours: Ours, schema: str, sql: str
+    writes: Writes, ours: Ours, schema: str, sql: str, inlined: int
 ) -> None:
+    keep_small(ours, schema, inlined)
     ours.run("CREATE TABLE t (a BIGINT, b VARCHAR)")
     with closing(FlightSql(writes.server.url)) as late:
         late.query(f"USE swanlake.{schema}")
@@ -403,7 +280,9 @@ def test_a_write_that_waits_for_the_catalog_can_be_stopped(
         ThreadPoolExecutor(1) as pool,
     ):
         late.query(f"USE swanlake.{schema}")
-        holding = pool.submit(other.run, f"UPDATE swanlake.{schema}.u SET a = ({_LONG})")
+        holding = pool.submit(
+            other.run, f"UPDATE swanlake.{schema}.u SET a = ({_LONG}) FROM (SELECT 1)"
+        )
         eventually(lambda: writes.flight.status()["writers"])
         for rows in ("VALUES (1)", "SELECT 1", "VALUES (1) RETURNING a"):
             with pytest.raises(pa.lib.ArrowException, match="QUERY_TIMEOUT"):
@@ -478,6 +357,16 @@ def test_another_end_if_the_table_came_or_went(
     if outcome == 1:
         assert ours.run("FROM t" if "TABLE t" in sql else "FROM u") == [(1,)]
     assert writes.orphans() == []
+
+
+def test_a_table_that_replaces_itself_has_what_it_had(
+    writes: Writes, ours: Ours, other_program: duckdb.DuckDBPyConnection, schema: str
+) -> None:
+    ours.run("CREATE TABLE t AS SELECT 1 AS a")
+    other_program.execute(f"USE swanlake.{schema}")
+    with writes.meanwhile(lambda: ours.run("CREATE OR REPLACE TABLE t AS FROM t")):
+        other_program.execute("ALTER TABLE t ADD COLUMN b INTEGER DEFAULT 7")
+    assert ours.run("FROM t") == [(1, 7)]
 
 
 def test_rows_that_can_be_read_once_are_not_begun_anew(

@@ -6,6 +6,12 @@ One statement a line, with ``↵`` for a line break in it. Each script runs in a
 
 from __future__ import annotations
 
+
+def lines(text: str) -> list[str]:
+    """The statements of a script."""
+    return [line.replace("↵", "\n") for line in text.strip().splitlines()]
+
+
 _TEXTS = {
     "defaults": r"""
 CREATE TABLE t (a INTEGER, b VARCHAR DEFAULT 'x', c TIMESTAMP DEFAULT now()::TIMESTAMP, d INTEGER DEFAULT 1+2, e DATE DEFAULT '2024-01-01', f BOOLEAN DEFAULT true)
@@ -39,6 +45,7 @@ INSERT INTO t (b) VALUES ('x')
 INSERT INTO t (b) SELECT 'x'
 INSERT INTO t BY NAME SELECT 'x' AS b
 INSERT INTO t SELECT CASE WHEN range=9000 THEN NULL ELSE range END, 'x' FROM range(10000)
+INSERT INTO t SELECT CASE WHEN range=250000 THEN NULL ELSE range END, 'x' FROM range(300000)
 INSERT INTO t VALUES (1, NULL)
 INSERT INTO t SELECT 1, NULL
 CREATE TABLE "o.d d" ("co l" INTEGER NOT NULL)
@@ -147,6 +154,10 @@ INSERT INTO t VALUES (1, 'x'), ('bad', 'y')
 INSERT INTO t VALUES (1, 'x'), (2)
 INSERT INTO t SELECT 'bad', 'y'
 INSERT INTO t SELECT CASE WHEN range=9999 THEN 'bad' ELSE range::VARCHAR END, 'y' FROM range(10000)
+INSERT INTO t SELECT CASE WHEN range=250000 THEN 'bad' ELSE range::VARCHAR END, 'y' FROM range(300000)
+INSERT INTO t SELECT CASE WHEN range=250000 THEN error('late') ELSE range END, 'y' FROM range(300000)
+INSERT INTO t SELECT range, 'many' FROM range(150000) WHERE range % 100000 < 3
+INSERT INTO t SELECT range, 'many' FROM range(150000) WHERE range % 100000 < 2
 INSERT INTO t SELECT 3000000000, 'y'
 INSERT INTO t VALUES (3000000000, 'y')
 INSERT INTO t SELECT 1, 'a' FROM range(3) t(a)
@@ -258,7 +269,6 @@ CREATE TABLE unnamed AS SELECT 1, 'x', 1+1, max(range) FROM range(3)
 CREATE VIEW v AS SELECT 1 AS a
 CREATE TABLE v AS SELECT 1 AS a
 CREATE TABLE IF NOT EXISTS v AS SELECT 1 AS a
-CREATE OR REPLACE TABLE v AS SELECT 1 AS a
 INSERT INTO v SELECT 1
 INSERT INTO v VALUES (1)
 CREATE TABLE cols(x, y) AS SELECT 1, 2
@@ -442,7 +452,4 @@ INSERT INTO t SELECT 1 SELECT
 }
 
 #: The statements of each script, by what it is about.
-SCRIPTS = {
-    subject: [line.replace("↵", "\n") for line in text.strip().splitlines()]
-    for subject, text in _TEXTS.items()
-}
+SCRIPTS = {subject: lines(text) for subject, text in _TEXTS.items()}

@@ -1,0 +1,224 @@
+"""UPDATE and DELETE without the extension do what it does."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import Any
+
+import duckdb
+import pytest
+
+from tests.integration.writes.change_scripts import SCRIPTS
+from tests.integration.writes.sides import (
+    Ours,
+    Stock,
+    Writes,
+    content,
+    keep_small,
+    same,
+    snapshots,
+)
+
+#: Subjects whose statements the extension does, for the most part.
+_LEFT = {"others", "refusals", "nested", "shapes"}
+
+
+@pytest.mark.parametrize("kept_rows", [0, 10], ids=["files", "metadata"])
+@pytest.mark.parametrize("subject", SCRIPTS)
+def test_the_same_as_stock(
+    writes: Writes, ours: Ours, stock: Stock, schema: str, subject: str, kept_rows: int
+) -> None:
+    if kept_rows and subject == "nested":
+        pytest.skip("the stock extension spoils structs that it keeps in the metadata")
+    for side in (ours, stock):
+        keep_small(side, schema, kept_rows)
+    refused = 0
+    made = snapshots(ours) - snapshots(stock)
+    with writes.counted() as counted:
+        for line in SCRIPTS[subject]:
+            refused += isinstance(same(ours, stock, line.replace("{schema}", schema)), tuple)
+            sql = f"after {line}"
+            assert (sql, content(ours, schema)) == (sql, content(stock, schema))
+    assert snapshots(ours) - snapshots(stock) == made
+    assert counted["repeated"] == 0
+    if subject not in _LEFT:
+        assert counted["extension"] <= refused
+        assert writes.orphans(schema) == []
+
+
+_INITIAL = "SELECT range AS id, 0 AS v FROM range(5)"
+
+
+@pytest.mark.parametrize("kept_rows", [0, 10], ids=["files", "metadata"])
+@pytest.mark.parametrize(
+    ("sql", "change", "rows"),
+    [
+        ("UPDATE t SET v = v + 1 WHERE id = 1", "UPDATE t SET v = v + 10 WHERE id = 1", (5, 11)),
+        ("UPDATE t SET v = v + 1 WHERE id = 1", "UPDATE t SET v = 7 WHERE id = 2", (5, 8)),
+        ("UPDATE t SET v = v + 1", "INSERT INTO t VALUES (5, 3)", (6, 9)),
+        ("UPDATE t SET v = v + 1 WHERE id = 1", "DELETE FROM t WHERE id = 1", (4, 0)),
+        ("UPDATE t SET v = v + 1", "DELETE FROM t", (0, 0)),
+        ("DELETE FROM t WHERE id = 1", "UPDATE t SET v = 5", (4, 20)),
+        ("DELETE FROM t WHERE v = 0", "UPDATE t SET v = 5 WHERE id = 1", (1, 5)),
+        ("DELETE FROM t WHERE id = 1", "DELETE FROM t WHERE id < 3", (2, 0)),
+        ("DELETE FROM t WHERE id < 3", "ALTER TABLE t ADD COLUMN x INTEGER", (2, 0)),
+        ("UPDATE t SET v = 2", "CALL ducklake_flush_inlined_data('swanlake')", (5, 10)),
+        ("UPDATE t SET v = 2", "CALL ducklake_merge_adjacent_files('swanlake')", (5, 10)),
+        ("CREATE OR REPLACE TABLE t AS FROM t", "DELETE FROM t WHERE id = 1", (4, 0)),
+        ("CREATE OR REPLACE TABLE t AS FROM t", "UPDATE t SET v = 5 WHERE id = 1", (5, 5)),
+        ("CREATE OR REPLACE TABLE t AS FROM t", "INSERT INTO t VALUES (5, 3)", (6, 3)),
+    ],
+)
+def test_what_others_did_meanwhile_is_not_undone(
+    writes: Writes,
+    ours: Ours,
+    other_program: duckdb.DuckDBPyConnection,
+    schema: str,
+    kept_rows: int,
+    sql: str,
+    change: str,
+    rows: tuple[int, int],
+) -> None:
+    keep_small(ours, schema, kept_rows)
+    ours.run("CREATE TABLE t (id BIGINT, v BIGINT)")
+    ours.run(f"INSERT INTO t {_INITIAL} WHERE id < 3")
+    ours.run(f"INSERT INTO t {_INITIAL} WHERE id >= 3")
+    other_program.execute(f"USE swanlake.{schema}")
+    with writes.meanwhile(lambda: ours.run(sql)):
+        other_program.execute(change)
+    assert not isinstance(writes.outcome, tuple)
+    counted = "SELECT count(*), coalesce(sum(v), 0)::BIGINT FROM t"
+    assert ours.run(counted) == [rows]
+    assert other_program.execute(counted).fetchall() == [rows]
+    assert writes.orphans(schema) == []
+
+
+@pytest.mark.parametrize("kept_rows", [0, 10], ids=["files", "metadata"])
+def test_increments_of_many_sessions_are_all_there(
+    writes: Writes, ours: Ours, schema: str, kept_rows: int
+) -> None:
+    keep_small(ours, schema, kept_rows)
+    ours.run("CREATE TABLE t (id BIGINT, v BIGINT)")
+    ours.run("INSERT INTO t VALUES (1, 0), (2, 0)")
+
+    def increment(number: int) -> None:
+        with closing(Ours(writes.server)) as session:
+            for _ in range(8):
+                sql = f"UPDATE swanlake.{schema}.t SET v = v + 1 WHERE id = {1 + number % 2}"
+                assert session.run(sql) == 1
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(increment, range(6)))
+    assert ours.run("SELECT id, v FROM t ORDER BY id") == [(1, 24), (2, 24)]
+
+
+def test_earlier_snapshots_stay_what_they_were(
+    writes: Writes, ours: Ours, other_program: duckdb.DuckDBPyConnection, schema: str
+) -> None:
+    keep_small(ours, schema, 3)
+    ours.run("CREATE TABLE t (id BIGINT, v BIGINT)")
+    table = f"swanlake.{schema}.t"
+    seen: dict[int, Any] = {}
+    for sql in (
+        f"INSERT INTO t {_INITIAL}",
+        "INSERT INTO t VALUES (10, 1), (11, 1)",
+        "UPDATE t SET v = v + 1 WHERE id IN (1, 10)",
+        "UPDATE t SET v = v + 1",
+        "DELETE FROM t WHERE id IN (2, 11)",
+        "UPDATE t SET v = v + 1 WHERE id < 2",
+        "DELETE FROM t WHERE id < 4",
+        "DELETE FROM t",
+    ):
+        ours.run(sql)
+        seen[snapshots(ours)] = ours.run("SELECT rowid, id, v FROM t ORDER BY ALL")
+    assert writes.lake.catalog("swanlake").check() == []
+    for again in ("", "CALL ducklake_flush_inlined_data('swanlake')"):
+        if again:
+            other_program.execute(again)
+        for snapshot, rows in seen.items():
+            sql = f"SELECT rowid, id, v FROM {table} AT (VERSION => {snapshot}) ORDER BY ALL"
+            assert (again, other_program.execute(sql).fetchall()) == (again, rows or [])
+            assert (again, ours.run(sql)) == (again, rows)
+
+
+def test_rows_keep_their_ids(ours: Ours, schema: str) -> None:
+    ours.run("CREATE TABLE t (id BIGINT, v BIGINT)")
+    ours.run(f"INSERT INTO t {_INITIAL}")
+    for sql in ("UPDATE t SET v = 1 WHERE id = 2", "UPDATE t SET v = 2"):
+        ours.run(sql)
+    ours.run("INSERT INTO t VALUES (9, 9)")
+    kept = ours.run("SELECT rowid, id FROM t WHERE id < 9 ORDER BY ALL")
+    assert kept == [(number, number) for number in range(5)]
+    changes = f"ducklake_table_changes('swanlake', '{schema}', 't', 0, {snapshots(ours)})"
+    new = f"SELECT count(*) FROM {changes} WHERE change_type = 'update_postimage'"
+    assert ours.run(new) == [(6,)]
+
+
+def test_many_rows_are_left_to_the_extension(writes: Writes, ours: Ours, schema: str) -> None:
+    ours.run("CREATE TABLE t AS SELECT range AS id, 0 AS v FROM range(30_000)")
+    with writes.counted() as counted:
+        assert ours.run("UPDATE t SET v = 1 WHERE id < 10_000") == 10_000
+        assert ours.run("UPDATE t SET v = 2 WHERE id < 10_001") == 10_001
+        assert ours.run("DELETE FROM t WHERE v = 2") == 10_001
+    assert counted == {"native": 1, "extension": 2, "repeated": 0}
+    assert ours.run("SELECT count(*), sum(v)::BIGINT FROM t") == [(19_999, 0)]
+
+
+def test_parameters(writes: Writes, ours: Ours, schema: str) -> None:
+    ours.run("CREATE TABLE t (id BIGINT, v BIGINT, s VARCHAR)")
+    ours.run("INSERT INTO t VALUES (1, 0, 'a'), (2, 0, 'b')")
+    with writes.counted() as counted:
+        assert ours.run("UPDATE t SET s = ?, v = ? + id WHERE id = ?", ["x", 5, 1]) == 1
+        assert ours.run("UPDATE t SET s = $2 WHERE id = $1", [2, "y"]) == 1
+        assert ours.run("DELETE FROM t WHERE s = ?", ["nobody"]) is None
+    assert counted == {"native": 3, "extension": 0, "repeated": 0}
+    assert ours.run("FROM t ORDER BY id") == [(1, 6, "x"), (2, 0, "y")]
+
+
+# ---- beside what others do -----------------------------------------------------------------------
+
+
+def test_a_table_that_got_the_name_of_another_is_the_one_that_changes(
+    ours: Ours, other_program: duckdb.DuckDBPyConnection, schema: str
+) -> None:
+    for kept_rows in (0, 10):
+        keep_small(ours, schema, kept_rows)
+        for table in ("x", "y"):
+            ours.run(f"CREATE TABLE {table}{kept_rows} (id BIGINT, v VARCHAR)")
+            ours.run(f"INSERT INTO {table}{kept_rows} VALUES (1, 'of {table}')")
+        other_program.execute(f"USE swanlake.{schema}")
+        other_program.execute(f"ALTER TABLE x{kept_rows} RENAME TO old{kept_rows}")
+        other_program.execute(f"ALTER TABLE y{kept_rows} RENAME TO x{kept_rows}")
+        assert ours.run(f"INSERT INTO x{kept_rows} VALUES (2, 'new')") == 1
+        assert ours.run(f"UPDATE x{kept_rows} SET v = 'changed' WHERE id = 1") == 1
+        assert ours.run(f"FROM x{kept_rows} ORDER BY id") == [(1, "changed"), (2, "new")]
+        assert ours.run(f"FROM old{kept_rows}") == [(1, "of x")]
+
+
+def test_small_deletes_of_the_extension_and_of_ours_keep_the_past(
+    ours: Ours, other_program: duckdb.DuckDBPyConnection, schema: str
+) -> None:
+    ours.run("CREATE TABLE t AS SELECT range AS id FROM range(30)")
+    other_program.execute(f"USE swanlake.{schema}")
+    seen: dict[int, Any] = {}
+    for side, sql in (
+        (ours, "DELETE FROM t WHERE id = 1"),
+        (other_program, "DELETE FROM t WHERE id = 2"),
+        (ours, "DELETE FROM t WHERE id = 3"),
+        (other_program, "DELETE FROM t WHERE id = 4"),
+        (ours, "DELETE FROM t WHERE id BETWEEN 5 AND 20"),
+    ):
+        side.run(sql) if isinstance(side, Ours) else side.execute(sql)
+        seen[snapshots(ours)] = ours.run("SELECT id FROM t ORDER BY id")
+    other_program.execute("CALL ducklake_flush_inlined_data('swanlake')")
+    for snapshot, rows in seen.items():
+        sql = f"SELECT id FROM swanlake.{schema}.t AT (VERSION => {snapshot}) ORDER BY id"
+        assert (snapshot, ours.run(sql)) == (snapshot, rows)
+
+
+def test_names_of_ours_are_no_names_of_the_statement(ours: Ours, stock: Stock, schema: str) -> None:
+    same(ours, stock, "CREATE TABLE t (id BIGINT, v BIGINT)")
+    same(ours, stock, "INSERT INTO t VALUES (1, 1)")
+    for name in ("value_0", "__swanlake_1"):
+        assert same(ours, stock, f"UPDATE t SET v = 2 WHERE {name} = 1")[0] == "BINDER_ERROR"
