@@ -116,25 +116,28 @@ def test_a_flush_is_no_part_of_a_transaction(cursor: Any, swans: str) -> None:
     assert count(cursor, f"duckling_queue.{swans}") == 1
 
 
-def test_status_and_segments(cursor: Any, swans: str) -> None:
-    assert status(cursor, swans) is None
-    cursor.execute(f"INSERT INTO duckling_queue.{swans} VALUES (1, 'x'), (2, 'y')")
-    found = status(cursor, swans)
-    assert found is not None
-    assert (found["state"], found["rows"], found["segments"], found["failures"]) == (
-        "open",
-        2,
-        1,
-        0,
-    )
-    assert found["last_error"] is None
-    cursor.execute(f"CALL duckling_queue_segments('{swans}')")
-    [segment] = cursor.fetch_arrow_table().to_pylist()
-    assert (segment["state"], segment["rows"], segment["bytes"]) == ("open", 2, found["bytes"])
-    assert Path(segment["path"]).stat().st_size == segment["bytes"]
-    flush(cursor, swans)
-    assert not Path(segment["path"]).exists()
-    assert rows(cursor, f"CALL duckling_queue_segments('{swans}')") == []
+def test_status_and_segments(start_server: Start) -> None:
+    # A server of its own: a segment stays for whoever still has a transaction open.
+    with cursor_on(start_server()) as cursor:
+        cursor.execute("CREATE TABLE swans (i INTEGER, s VARCHAR)")
+        assert status(cursor, "swans") is None
+        cursor.execute("INSERT INTO duckling_queue.swans VALUES (1, 'x'), (2, 'y')")
+        found = status(cursor, "swans")
+        assert found is not None
+        assert (found["state"], found["rows"], found["segments"], found["failures"]) == (
+            "open",
+            2,
+            1,
+            0,
+        )
+        assert found["last_error"] is None
+        cursor.execute("CALL duckling_queue_segments('swans')")
+        [segment] = cursor.fetch_arrow_table().to_pylist()
+        assert (segment["state"], segment["rows"], segment["bytes"]) == ("open", 2, found["bytes"])
+        assert Path(segment["path"]).stat().st_size == segment["bytes"]
+        flush(cursor, "swans")
+        assert not Path(segment["path"]).exists()
+        assert rows(cursor, "CALL duckling_queue_segments('swans')") == []
 
 
 @pytest.mark.parametrize("name_", ["a.b.c.d", "a..b", ".", 'a."b'])
