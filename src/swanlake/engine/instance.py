@@ -30,8 +30,12 @@ _QUICK_RETRIES = """
     SET GLOBAL ducklake_retry_backoff = 1.3;
 """
 #: Every statement that runs has a connection to PostgreSQL, and DuckDB keeps four when they are
-#: done. To open one takes the database longer than most statements take.
-_KEPT_CONNECTIONS = "SET GLOBAL pg_pool_max_connections = 32"
+#: done. To open one takes the database longer than most statements take. But every catalog keeps
+#: its own, and a database has a hundred for all: a catalog that rests gives them back.
+_KEPT_CONNECTIONS = """
+    SET GLOBAL pg_pool_max_connections = 32;
+    SET GLOBAL pg_pool_idle_timeout_millis = 10000;
+"""
 #: UUID, HUGEINT and their like keep every bit on the way to Arrow; sessions.wire gives them the
 #: form that stock clients read.
 _LOSSLESS = "SET GLOBAL arrow_lossless_conversion = true"
