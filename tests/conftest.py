@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, settings
 from psycopg.conninfo import make_conninfo
 from sqlalchemy.dialects import registry
 
-from swanlake.engine.extensions import load_extensions
 from swanlake.lake.lake import Lake
+from tests.ducks import stock_duckdb
 from tests.flight import FlightSql
 from tests.server_process import ServerProcess
 
@@ -91,8 +91,7 @@ def lake(metabase: str | Path, tmp_path: Path) -> Iterator[Lake]:
 @pytest.fixture
 def duck() -> Iterator[duckdb.DuckDBPyConnection]:
     """Stock DuckDB with the stock extensions, nothing attached."""
-    with duckdb.connect(":memory:") as connection:
-        load_extensions(connection)
+    with stock_duckdb() as connection:
         yield connection
 
 

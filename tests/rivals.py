@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.flight as flight
 from psycopg.conninfo import make_conninfo
 
-from swanlake.engine.extensions import load_extensions
 from swanlake.lake.lake import Lake
 from swanlake.lake.postgres import _LOCK_CLASS
 from swanlake.lake.postgres_turns import TURN_CLASS
 from swanlake.protocol import Actions, messages
+from tests.ducks import stock_duckdb
 from tests.faults.crew import Crew, History, Place, history
 from tests.flight import FlightSql, eventually
 from tests.server_process import ServerProcess
@@ -111,8 +111,7 @@ class House:
         self._keeps = keeps
         self._lake = keeps.enter_context(Lake.open(metabase, self.data))
         self._crew = keeps.enter_context(Crew(1))
-        self._duck = keeps.enter_context(duckdb.connect(":memory:"))
-        load_extensions(self._duck)
+        self._duck = keeps.enter_context(stock_duckdb())
         self._numbers = iter(range(1_000_000))
 
     @property

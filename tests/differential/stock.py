@@ -9,13 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pyarrow.parquet as pq
 
-from swanlake.engine.extensions import load_extensions
 from swanlake.lake.datafile import write_files
 from swanlake.lake.layout import Column, ColumnStats, DataFile, PartitionKey, SortKey, Table
 from swanlake.lake.stats import TableColumnStats
+from tests.ducks import stock_duckdb
 
 _NAME = re.compile(
     r"ducklake-[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}\.parquet"
@@ -27,8 +26,7 @@ class StockLake:
 
     def __init__(self, home: Path) -> None:
         self.home = home
-        self.connection = duckdb.connect()
-        load_extensions(self.connection)
+        self.connection = stock_duckdb()
         self.connection.execute(
             f"ATTACH 'ducklake:sqlite:{home / 'stock.db'}' AS lake "
             f"(DATA_PATH '{home / 'stock'}', DATA_INLINING_ROW_LIMIT 0)"

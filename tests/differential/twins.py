@@ -12,13 +12,13 @@ from typing import Any
 import duckdb
 import pyarrow.parquet as pq
 
-from swanlake.engine.extensions import load_extensions
 from swanlake.lake.commit import Committed
 from swanlake.lake.datafile import write_delete_file
 from swanlake.lake.lake import Catalog, Lake
 from swanlake.lake.layout import Table
 from swanlake.lake.operations import Commit, Delete, FileDelete, Operation
 from swanlake.sql.quoting import identifier, literal
+from tests.ducks import stock_duckdb
 
 #: A row of the catalog's own tables, by column, and all rows by table.
 Row = dict[str, Any]
@@ -171,8 +171,7 @@ class TwinMaker:
         self._metabase = metabase
         self._home = home
         self._numbers = count(1)
-        self.connection = duckdb.connect(":memory:")
-        load_extensions(self.connection)
+        self.connection = stock_duckdb()
 
     @property
     def is_sqlite(self) -> bool:

@@ -15,14 +15,13 @@ from typing import Any
 from uuid import uuid4
 
 import adbc_driver_flightsql.dbapi as adbc
-import duckdb
 import psycopg
 import pyarrow as pa
 from psycopg.conninfo import make_conninfo
 
-from swanlake.engine.extensions import load_extensions
 from swanlake.lake.lake import Lake
 from swanlake.lake.location import LakeLocation
+from tests.ducks import stock_duckdb
 from tests.faults import doomed_server
 from tests.flight import eventually
 from tests.server_process import ServerProcess
@@ -343,8 +342,7 @@ def location_of(metabase: str | Path, data: Path) -> LakeLocation:
 
 def ids_in(location: LakeLocation, table: str = "t") -> Counter[int]:
     """How often each id is in a table, by stock DuckDB."""
-    with duckdb.connect(":memory:") as duck:
-        load_extensions(duck)
+    with stock_duckdb() as duck:
         location.attach(duck)
         rows = duck.execute(
             f"SELECT id, count(*) FROM swanlake.main.{table} GROUP BY id"

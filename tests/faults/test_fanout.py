@@ -15,9 +15,9 @@ from swanlake.bench.fanout import Check, FanOut
 from swanlake.bench.report import Step, holdings_of, summed_up
 from swanlake.bench.runner import differences, fan_out, perform, prepare
 from swanlake.client import connect
-from swanlake.engine.extensions import load_extensions
 from swanlake.lake.lake import Lake
 from swanlake.lake.location import LakeLocation
+from tests.ducks import stock_duckdb
 from tests.faults.crew import PATIENCE_SECONDS, Crew, Place, history
 from tests.faults.stock import executing
 from tests.faults.test_mixed_writers import CONFLICTS
@@ -94,8 +94,7 @@ def assert_sound(place: Place, *, times: bool = True) -> None:
 
 def assert_stock_agrees(place: Place, *checks: Check) -> None:
     """Stock DuckDB, which may only read, counts what was acknowledged."""
-    with duckdb.connect(":memory:") as duck:
-        load_extensions(duck)
+    with stock_duckdb() as duck:
         duck.execute(location(place).statement.replace("CREATE_IF_NOT_EXISTS false", "READ_ONLY"))
         assert differences(checks, executing(duck)) == []
 
@@ -146,8 +145,7 @@ def test_a_server_on_sqlite(tmp_path: Path, size: Size) -> None:
 def stock_task(where: LakeLocation, plan: FanOut, number: int, ours_are_done: Path) -> list[Step]:
     """A stock writer, in a process of its own."""
     steps = []
-    with duckdb.connect(":memory:") as duck:
-        load_extensions(duck)
+    with stock_duckdb() as duck:
         duck.execute("SET threads = 1")
         where.attach(duck)
         for step in perform(plan.task(number), executing(duck)):

@@ -12,7 +12,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from swanlake.engine.extensions import load_extensions
+from tests.ducks import stock_duckdb
 from tests.flight import eventually
 from tests.rivals import CALL_ERRORS, House, Running, Session, open_house
 
@@ -148,8 +148,7 @@ def test_nobody_waits_for_ever_and_everything_adds_up(house: House, seconds: flo
         ).name
         for _ in range(2)
     ]
-    with duckdb.connect(":memory:") as duck:
-        load_extensions(duck)
+    with stock_duckdb() as duck:
         for name in names:
             duck.execute(house.attach_statement(name))
         fray = Fray(house, seconds)

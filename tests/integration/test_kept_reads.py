@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from swanlake.client import connect
-from swanlake.engine.extensions import load_extensions
 from swanlake.lake.lake import Lake
+from tests.ducks import stock_duckdb
 from tests.faults.crew import Place
 from tests.rivals import CALL_ERRORS, House, Rivalry, Session, open_house
 
@@ -121,8 +121,7 @@ def test_the_same_as_the_extension(house: House) -> None:
 @pytest.fixture
 def stock(house: House) -> Iterator[Callable[[Rivalry], duckdb.DuckDBPyConnection]]:
     """Stock DuckDB as a second writer of a catalog."""
-    with duckdb.connect() as connection:
-        load_extensions(connection)
+    with stock_duckdb() as connection:
 
         def attach(catalog: Rivalry) -> duckdb.DuckDBPyConnection:
             connection.execute(house.attach_statement(catalog.name))

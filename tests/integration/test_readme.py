@@ -10,9 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import duckdb
-
-from swanlake.engine.extensions import load_extensions
+from tests.ducks import stock_duckdb
 from tests.server_process import ServerProcess
 
 README = Path(__file__).parents[2] / "README.md"
@@ -58,8 +56,7 @@ def test_the_tour(start_server: Callable[..., ServerProcess]) -> None:
     assert "│    2 │" in output[3]
 
     (sql,) = [block for block in blocks("sql") if "ATTACH" in block]
-    stock = duckdb.connect()
-    load_extensions(stock)
+    stock = stock_duckdb()
     rows: list[Any] = stock.execute(sql.replace("swanlake-home", str(server.home))).fetchall()
     assert sorted(row[0] for row in rows) == ["Bern", "Bern", "Lund", "Oslo", "Riga", "Turku"]
     assert stock.execute("SELECT count(*) FROM lake.numbers").fetchone() == (1_000_000,)

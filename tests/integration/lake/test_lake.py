@@ -7,10 +7,10 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from swanlake.engine.extensions import load_extensions
 from swanlake.errors import AlreadyExists, InvalidRequest, NotFound
 from swanlake.lake.lake import Lake
 from swanlake.lake.types import ColumnSpec
+from tests.ducks import stock_duckdb
 
 ORDERS = [ColumnSpec("id", "BIGINT", nullable=False), ColumnSpec("note", "VARCHAR")]
 
@@ -53,8 +53,7 @@ def test_a_catalog_that_another_program_made_is_named_with_the_way_to_register_i
     else:
         lake.catalogs()
         source, options = f"sqlite:{metabase / 'foreign.sqlite'}", ""
-    with duckdb.connect(":memory:") as other:
-        load_extensions(other)
+    with stock_duckdb() as other:
         place = tmp_path / "data" / "foreign"
         other.execute(f"ATTACH 'ducklake:{source}' AS f (DATA_PATH '{place}/'{options})")
     with pytest.raises(NotFound, match="swanlake catalog adopt foreign"):

@@ -14,12 +14,12 @@ from typing import Any
 import duckdb
 import psycopg
 
-from swanlake.engine.extensions import load_extensions
 from swanlake.lake.datafile import write_delete_file, write_files
 from swanlake.lake.lake import Catalog, Lake
 from swanlake.lake.layout import DataFile, Table
 from swanlake.lake.operations import Commit, Delete, FileDelete, Insert, Merge
 from swanlake.lake.types import ColumnSpec
+from tests.ducks import stock_duckdb
 
 ROWS = [ColumnSpec("id", "BIGINT"), ColumnSpec("v", "VARCHAR")]
 SOON = timedelta(days=-1)  # even what was written this moment counts as old
@@ -33,15 +33,14 @@ for statement in sys.argv[2:]:
 
 
 class Engines:
-    """Stock DuckDB, several times; it takes a second to load all extensions."""
+    """Stock DuckDB, several times; they are kept from one test to the next."""
 
     def __init__(self) -> None:
         self._open: dict[int, duckdb.DuckDBPyConnection] = {}
 
     def get(self, number: int) -> duckdb.DuckDBPyConnection:
         if number not in self._open:
-            self._open[number] = connection = duckdb.connect(":memory:")
-            load_extensions(connection)
+            self._open[number] = connection = stock_duckdb()
             connection.execute("SET ducklake_default_data_inlining_row_limit = 0")
         return self._open[number]
 

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import adbc_driver_flightsql.dbapi as adbc
-import duckdb
 import pytest
 
-from swanlake.engine.extensions import load_extensions
+from tests.ducks import stock_duckdb
 from tests.faults.lab import location_of
 from tests.server_process import ServerProcess
 from tests.spark_cluster import ConnectServer, StandaloneCluster, short_directory
@@ -95,8 +94,7 @@ class SparkLab:
 
     def assert_holds(self, ids: range) -> None:
         """In the lake stock DuckDB finds each of these ids once, and nothing else."""
-        with duckdb.connect(":memory:") as duck:
-            load_extensions(duck)
+        with stock_duckdb() as duck:
             location_of(self._metabase, self.data).attach(duck)
             found = duck.execute(
                 "SELECT count(*), count(DISTINCT id), min(id), max(id) FROM swanlake.main.t "

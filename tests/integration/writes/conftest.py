@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import duckdb
 import pytest
 
-from swanlake.engine.extensions import load_extensions
 from swanlake.lake.lake import Lake
+from tests.ducks import stock_duckdb
 from tests.integration.writes.sides import Ours, Stock, Writes
 from tests.server_process import ServerProcess
 
@@ -44,8 +44,7 @@ def ours(writes: Writes) -> Iterator[Ours]:
 def other_program(writes: Writes) -> Iterator[duckdb.DuckDBPyConnection]:
     """Stock DuckDB on the catalog of the server."""
     path = writes.server.home / "catalogs" / "swanlake.sqlite"
-    with duckdb.connect() as connection:
-        load_extensions(connection)
+    with stock_duckdb() as connection:
         connection.execute(f"ATTACH 'ducklake:sqlite:{path}' AS swanlake")
         yield connection
 

@@ -16,9 +16,9 @@ import adbc_driver_manager
 import duckdb
 
 from swanlake.engine.errors import translate
-from swanlake.engine.extensions import load_extensions
 from swanlake.lake.lake import Lake
 from swanlake.sql.quoting import identifier
+from tests.ducks import stock_duckdb
 from tests.flight import FlightSql, eventually
 from tests.server_process import ServerProcess
 
@@ -32,8 +32,7 @@ class Stock:
     """A lake of the stock extension, called as ours is."""
 
     def __init__(self, home: Path) -> None:
-        self._connection = duckdb.connect(config={"python_enable_replacements": False})
-        load_extensions(self._connection)
+        self._connection = stock_duckdb(python_enable_replacements=False)
         self._connection.execute(
             f"ATTACH 'ducklake:sqlite:{home / 'stock.db'}' AS swanlake "
             f"(DATA_PATH '{home / 'stock'}', DATA_INLINING_ROW_LIMIT 0)"
