@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -45,6 +46,8 @@ _SAME_SIGNAL_SECONDS = 0.5
 _INTERRUPT_SECONDS = 5.0
 _CLOSE_SECONDS = 2.0
 _POLL_SECONDS = 0.05
+#: So many new objects make Python look for cycles among them; a statement makes thousands.
+_COLLECT_AFTER = 20_000
 
 
 class Server:
@@ -218,6 +221,9 @@ def serve(settings: Settings, ready_file: Path | None, announce: Any) -> None:
     """Runs a server until SIGTERM or SIGINT; never returns later than the graces allow."""
     signals = _Signals()
     server = Server(settings)
+    # What is there now is there to stay, and is not looked through again.
+    gc.freeze()
+    gc.set_threshold(_COLLECT_AFTER)
     try:
         if ready_file is not None:
             _write_ready_file(ready_file, server.url)
