@@ -19,11 +19,14 @@ from sqlalchemy import Executable, bindparam, exists, func, literal_column, sele
 from swanlake.lake.inlined_tables import OWN_COLUMNS, can_inline, inlined_table
 from swanlake.lake.layout import Column, Table
 from swanlake.lake.state import Among
-from swanlake.lake.store import CatalogStore, Question
+from swanlake.lake.store import CatalogStore, Question, Trouble
 from swanlake.lake.tables import CatalogTables
 
 #: More are left to the extension, which need not have them as text.
 MOST_ROWS = 1000
+#: What is known may be wrong; who finds it so once more finds the table changing.
+_LOOKS = 3
+_MOST_KNOWN = 10_000
 #: Of these, drivers have types that cannot hold all that DuckDB's can, or other texts.
 _UNREADABLE = frozenset({"blob", "json", "time"})
 
@@ -60,15 +63,40 @@ def may_be_kept(table: Table) -> bool:
     return keeps and readable and can_inline(table)
 
 
-def read_kept_rows(store: CatalogStore, tables: Sequence[Table]) -> list[KeptRows] | NotKept:
+def read_kept_rows(
+    store: CatalogStore, tables: Sequence[Table], known: dict[int, list[str]]
+) -> list[KeptRows] | NotKept:
     """The rows of tables of one catalog, all as of one moment.
 
-    Each must be one that ``may_be_kept``, as it was looked up a moment ago.
+    Each must be one that ``may_be_kept``, as it was looked up a moment ago. ``known`` says where
+    the rows of tables were the last time: then all is asked at once.
     """
+    for _ in range(_LOOKS):
+        try:
+            found = _look(store, tables, known)
+        except store.errors as error:
+            was_known = [known.pop(table.id, None) for table in tables]
+            if not any(was_known) or store.trouble(error) is not Trouble.MISSING_TABLE:
+                raise
+            continue  # who expires snapshots takes a table of the metadata away that has no rows
+        if found is not None:
+            return found
+    return NotKept.CHANGED
+
+
+def _look(
+    store: CatalogStore, tables: Sequence[Table], known: dict[int, list[str]]
+) -> list[KeptRows] | NotKept | None:
+    """The same; None if the rows are not where they were known to be, and now it is known where."""
     ids = {"ids": [table.id for table in tables]}
+    is_known = all(table.id in known for table in tables)
+    asked = [name for table in tables for name in known[table.id]] if is_known else []
     with store.moment() as moment:
-        now, kept = moment.ask(
-            Question(_tables_now(store.tables), ids), Question(_places(store.tables), ids)
+        now, kept, *rows = moment.ask(
+            Question(_tables_now(store.tables), ids),
+            Question(_places(store.tables), ids),
+            *(_rows_of(store, name) for name in asked),
+            is_last=is_known,
         )
         found = {row.table_id: row for row in now}
         places: dict[int, list[Any]] = defaultdict(list)
@@ -77,15 +105,24 @@ def read_kept_rows(store: CatalogStore, tables: Sequence[Table]) -> list[KeptRow
         for table in tables:
             if obstacle := _obstacle(table, found.get(table.id), places[table.id]):
                 return obstacle
+        if len(known) >= _MOST_KNOWN:
+            known.clear()
+        known |= {table.id: [place.table_name for place in places[table.id]] for table in tables}
         names = [place.table_name for table in tables for place in places[table.id]]
-        limit = {"most": MOST_ROWS + 1}
-        questions = [Question(_rows(store.tables, name), limit, has_names=False) for name in names]
-        rows = dict(zip(names, moment.ask(*questions, is_last=True), strict=True))
-    if any(len(some) > MOST_ROWS for some in rows.values()):
+        if not is_known:
+            rows = moment.ask(*(_rows_of(store, name) for name in names), is_last=True)
+        elif names != asked:
+            return None
+    if any(len(some) > MOST_ROWS for some in rows):
         return NotKept.ELSEWHERE
+    by_name = dict(zip(names, rows, strict=True))
     return [
-        _kept(table, [place.table_name for place in places[table.id]], rows) for table in tables
+        _kept(table, [place.table_name for place in places[table.id]], by_name) for table in tables
     ]
+
+
+def _rows_of(store: CatalogStore, name: str) -> Question:
+    return Question(_rows(store.tables, name), {"most": MOST_ROWS + 1}, has_names=False)
 
 
 def _obstacle(table: Table, now: Any, places: Sequence[Any]) -> NotKept | None:

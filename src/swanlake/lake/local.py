@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from sqlalchemy import Connection
 
@@ -56,6 +57,8 @@ class LocalLake:
         self._metabase = metabase
         #: Places whose fence was seen; that it still holds shows in the head at every commit.
         self._writable: set[str] = set()
+        #: Where rows of tables were found that are in the metadata, by catalog and table.
+        self._kept_places: dict[UUID, dict[int, list[str]]] = {}
 
     def close(self) -> None:
         """Closes every connection."""
@@ -105,6 +108,7 @@ class LocalLake:
             info = self._metabase.named(registry, name)
             self._metabase.forget(registry, info)
             self._metabase.remove(registry, info)
+        self._kept_places.pop(info.id, None)
         return info
 
     def adopt(self, name: str) -> CatalogInfo:
@@ -220,7 +224,8 @@ class LocalLake:
     ) -> list[kept_rows.KeptRows] | kept_rows.NotKept:
         """All rows of tables that are nothing but rows in the metadata, as of one moment."""
         with self._metabase.reachable(f"metadata of the catalog {info.name}"):
-            return kept_rows.read_kept_rows(self._metabase.store(info), tables)
+            known = self._kept_places.setdefault(info.id, {})
+            return kept_rows.read_kept_rows(self._metabase.store(info), tables, known)
 
     def survey(
         self, info: CatalogInfo, target_file_size: int, small_file_ratio: float

@@ -19,6 +19,7 @@ import duckdb
 from swanlake.engine.errors import ENGINE_ERRORS, may_invalidate
 from swanlake.errors import SwanLakeError
 from swanlake.lake.kept_rows import KeptRows, NotKept, may_be_kept
+from swanlake.lake.layout import Column
 from swanlake.lake.types import duckdb_type
 from swanlake.queue.targets import Target
 from swanlake.sessions.lake_names import LakeNames
@@ -78,33 +79,33 @@ class RowParameters:
 
         With their place they have the columns in which DuckLake says where a row is.
         """
-        columns = kept.table.columns
-        source = [
-            f"unnest({self._added(kept.values[place], column.type)}) AS c{place}"
-            for place, column in enumerate(columns)
-        ]
         chosen = [
-            f"CAST(kept.c{place} AS {duckdb_type(column)}) AS {identifier(column.name)}"
-            for place, column in enumerate(columns)
+            f"unnest({self._added(values, column)}) AS {identifier(column.name)}"
+            for values, column in zip(kept.values, kept.table.columns, strict=True)
         ]
         if with_place:
-            source.append(f"unnest({self._added(kept.row_ids, 'int64')}) AS id")
             at = "NULL" if kept.place is None else literal(kept.place)
             chosen += [
-                f"kept.id AS {ROW_ID}",
+                f"unnest({self._given(kept.row_ids, 'BIGINT')}) AS {ROW_ID}",
                 f"CAST({at} AS VARCHAR) AS {FILE}",
                 f"CAST(NULL AS BIGINT) AS {POSITION}",
             ]
-        return f"SELECT {', '.join(chosen)} FROM (SELECT {', '.join(source)}) AS kept"
+        return f"SELECT {', '.join(chosen)}"
 
-    def _added(self, values: Sequence[Any], type_: str) -> str:
+    def _added(self, values: Sequence[Any], column: Column) -> str:
+        """A list of the values of a column."""
+        given, type_ = _given_type(column.type), duckdb_type(column)
+        added = self._given(values, given)
+        return added if given == type_ else f"CAST({added} AS {type_}[])"
+
+    def _given(self, values: Sequence[Any], type_: str) -> str:
         if self._is_named:
             name = f"{_ADDED}{len(self.all)}"
             self.all[name] = list(values)
         else:
             self.all.append(list(values))
             name = str(len(self.all))
-        return f"CAST(${name} AS {_given_type(type_)}[])"
+        return f"CAST(${name} AS {type_}[])"
 
 
 def _given_type(type_: str) -> str:
