@@ -8,6 +8,7 @@ boolean, an integer, bytes for a text or a blob, and DuckDB's own text for every
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -17,13 +18,13 @@ from sqlalchemy import (
     Boolean,
     ClauseElement,
     Column,
+    ColumnElement,
     Double,
     Executable,
     Integer,
     LargeBinary,
     MetaData,
     Numeric,
-    Select,
     SmallInteger,
     String,
     Table,
@@ -31,7 +32,6 @@ from sqlalchemy import (
     Time,
     bindparam,
     cast,
-    select,
     update,
 )
 from sqlalchemy import column as named_column
@@ -173,30 +173,41 @@ class _InsertByPlace(Executable, ClauseElement):
 
     inherit_cache = False
 
-    def __init__(self, table: Table, row: Select[Any]) -> None:
+    def __init__(self, table: TableClause, values: Sequence[ColumnElement[Any]]) -> None:
         self.table = table
-        self.row = row
+        self.values = values
 
 
 @compiles(_InsertByPlace)
 def _by_place(element: _InsertByPlace, compiler: SQLCompiler, **options: Any) -> str:
     table = compiler.preparer.format_table(element.table)
-    return f"INSERT INTO {table} {compiler.process(element.row, **options)}"
+    values = ", ".join(compiler.process(value, **options) for value in element.values)
+    return f"INSERT INTO {table} VALUES ({values})"
 
 
 @lru_cache(maxsize=2048)
-def insertion(
-    tables: CatalogTables, table_id: int, version: int, columns: tuple[LakeColumn, ...]
-) -> Executable:
+def insertion(tables: CatalogTables, name: str, columns: tuple[LakeColumn, ...]) -> Executable:
     """What inserts a row by the places of its values; it is built once.
 
     Not by their names: the stock extension does not quote those that DuckDB does not need quoted,
-    and PostgreSQL then keeps them in lower case. In SQLite the cast makes a text of bytes, those
-    that are zero included.
+    and PostgreSQL then keeps them in lower case.
     """
-    table = rows_table(tables, table_id, version, columns)
-    values = [cast(bindparam(column.key, type_=column.type), column.type) for column in table.c]
-    return _InsertByPlace(table, select(*values))
+    return _InsertByPlace(
+        inlined_table(tables, name), _values(tuple(column.type for column in columns))
+    )
+
+
+@lru_cache(maxsize=256)
+def _values(types: tuple[str, ...]) -> Sequence[ColumnElement[Any]]:
+    """The values of a row; in SQLite the cast makes a text of bytes, zeros among them too."""
+    values: list[ColumnElement[Any]] = [
+        cast(bindparam(name, type_=_NUMBER), _NUMBER) for name in OWN_COLUMNS
+    ]
+    for place, word in enumerate(types):
+        type_ = kept_type(word)
+        assert type_ is not None, word  # who has such a column was told that it cannot be kept
+        values.append(cast(bindparam(value_key(place), type_=type_), type_))
+    return values
 
 
 @lru_cache(maxsize=2048)

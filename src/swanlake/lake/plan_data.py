@@ -14,6 +14,7 @@ from swanlake.lake.draft import Draft, update_by
 from swanlake.lake.inlined_tables import (
     deletes_table,
     ending,
+    inlined_name,
     insertion,
     rows_table,
     value_key,
@@ -57,7 +58,7 @@ def add_inlined_rows(draft: Draft, operation: InlineInsert) -> None:
     columns = operation.table.columns
     if live.id not in draft.inlined_versions:
         make_inlined_tables(draft, live.id, columns)
-    version = draft.inlined_versions[live.id]
+    name = inlined_name(live.id, draft.inlined_versions[live.id])
     new_ids = 0 if operation.row_ids else len(operation.rows)
     row_ids = operation.row_ids or range(live.next_row_id, live.next_row_id + new_ids)
     rows = [
@@ -65,7 +66,7 @@ def add_inlined_rows(draft: Draft, operation: InlineInsert) -> None:
         | {value_key(place): value for place, value in enumerate(values)}
         for row_id, values in zip(row_ids, operation.rows, strict=True)
     ]
-    draft.also(Write(insertion(draft.tables, live.id, version, columns), rows))
+    draft.also(Write(insertion(draft.tables, name, columns), rows))
     live = _with_stats(live, types, operation.column_stats)
     _count_rows(draft, live, len(rows), new_ids)
     draft.new_file_id()  # of no file: clients keep table statistics by it
