@@ -4,9 +4,11 @@ Each task makes tables, inserts, updates, deletes and copies its own rows, appen
 all of them share, and reads back what it wrote. Ours are sessions of one server; the stock ones are
 processes that attach a catalog of the stock extension's making in the same database, with its own
 settings for retries. Both keep inserts of up to ten rows in the metadata, as stock does by itself.
-Every count is checked at the end.
+Every count is checked at the end. Of several rounds, in which both take turns, the middle one
+counts for each.
 
-``python benchmarks/fanout.py [--sqlite] [--tasks N] [--statements N] [--inlined-rows N]``
+``python benchmarks/fanout.py [--sqlite] [--rounds N] [--tasks N] [--statements N]
+[--inlined-rows N]``
 """
 
 from __future__ import annotations
@@ -16,9 +18,10 @@ import os
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from textwrap import shorten
 
@@ -51,16 +54,18 @@ def main() -> None:
     arguments.add_argument("--tasks", type=int, help="32, on SQLite 16")
     arguments.add_argument("--statements", type=int, help="of each task: 50, on SQLite 12")
     arguments.add_argument("--inlined-rows", type=int, default=10, help="0: a file for each insert")
+    arguments.add_argument("--rounds", type=int, default=1, help="of both, in turns")
     given = arguments.parse_args()
     tasks = given.tasks or (TASKS_ON_SQLITE if given.sqlite else TASKS)
     statements = given.statements or (STATEMENTS_ON_SQLITE if given.sqlite else STATEMENTS)
     with tempfile.TemporaryDirectory(prefix="swanlake-bench-") as name:
         folder = Path(name)
+        plan = FanOut("", "workbook", tasks, statements, given.inlined_rows)
         if given.sqlite:
-            compare(folder, None, tasks, statements, given.inlined_rows)
+            compare(folder, None, plan, given.rounds)
         else:
             with postgresql(folder) as url:
-                compare(folder, url, tasks, statements, given.inlined_rows)
+                compare(folder, url, plan, given.rounds)
 
 
 @contextmanager
@@ -78,14 +83,16 @@ def postgresql(folder: Path) -> Iterator[str]:
         server.cleanup()
 
 
-def compare(folder: Path, url: str | None, tasks: int, statements: int, inlined_rows: int) -> None:
+def compare(folder: Path, url: str | None, plan: FanOut, rounds: int) -> None:
     """Runs both, one after the other, and prints what each came to."""
-    plan = FanOut("ours", "workbook", tasks, statements, inlined_rows)
-    ours = through_a_server(folder, url, plan)
-    stock = with_stock_duckdb(folder, url, replace(plan, run="stock"))
+    ours_of, stock_of = [], []
+    for number in range(rounds):
+        ours_of.append(through_a_server(folder, url, replace(plan, run=f"ours{number}")))
+        stock_of.append(with_stock_duckdb(folder, url, replace(plan, run=f"stock{number}")))
+    ours, stock = middle(ours_of), middle(stock_of)
     metabase = "SQLite" if url is None else "PostgreSQL"
     print_table(
-        f"{metabase}, {tasks} tasks, {statements} statements each; "
+        f"{metabase}, {plan.tasks} tasks, {plan.statements} statements each; "
         "baseline: stock DuckDB, a process for each task",
         [
             Answer("commits", stock.commits_per_second, ours.commits_per_second, "/s", THROUGHPUT),
@@ -106,6 +113,16 @@ def compare(folder: Path, url: str | None, tasks: int, statements: int, inlined_
     for name, report in (("stock DuckDB", stock), ("SwanLake", ours)):
         if report.problem is not None:
             print(f"  {name}: {shorten(report.problem, 300)}")
+
+
+def middle(rounds: Sequence[Report]) -> Report:
+    """The round that is neither the fastest nor the slowest, with what went wrong in any."""
+    by_speed = sorted(rounds, key=lambda report: report.commits_per_second)
+    return replace(
+        by_speed[len(rounds) // 2],
+        failures=tuple(chain.from_iterable(report.failures for report in rounds)),
+        wrong_counts=tuple(chain.from_iterable(report.wrong_counts for report in rounds)),
+    )
 
 
 def through_a_server(folder: Path, url: str | None, plan: FanOut) -> Report:
