@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from swanlake.errors import CommitConflict
 from swanlake.lake.changes import Change, ChangeType
@@ -83,9 +84,8 @@ class Touch:
     table: str
 
 
-@dataclass(frozen=True)
-class Happened:
-    """A change that somebody committed, and in which snapshot."""
+class Happened(NamedTuple):
+    """A change that somebody committed, and in which snapshot; of many commits there are many."""
 
     snapshot_id: int
     change: Change

@@ -29,7 +29,7 @@ class BoundRuns:
         """Runs statements around the rows of a client, as one; the last of them loads the rows."""
         on = self._on
         affected = 0
-        with on.given(rows):
+        with on.client_rows.given(rows):
             if on.queue.is_insert(texts[-1]):
                 for sql in texts:  # each for itself: what the queue has taken is not taken back
                     affected = on.run_all(run, on.parse(sql)).affected or 0
@@ -53,7 +53,7 @@ class BoundRuns:
             return self._run_row(run, last, batch, row)
         sql = last.over_rows(BOUND) if last.is_change else None
         if sql is not None:
-            with self._on.given(pa.Table.from_batches(batches)):
+            with self._on.client_rows.given(pa.Table.from_batches(batches)):
                 return self._on.run_one(run, self._on.parse(sql)[0])
         result: ResultStream | None = None
         with self._on.atomic(run, [last]) if last.may_write else nullcontext():
@@ -78,7 +78,7 @@ class BoundRuns:
             for statement in statements[:-1]:
                 self._on.run_one(run, statement, keep_rows=False)
             if sql is not None:
-                with self._on.given(pa.RecordBatchReader.from_batches(schema, batches)):
+                with self._on.client_rows.given(pa.RecordBatchReader.from_batches(schema, batches)):
                     statement = self._on.parse(sql)[0]
                     translated = self._on.translated(statement)
                     if not self._is_better_alone(first, translated):
@@ -94,7 +94,7 @@ class BoundRuns:
         """True for one row of plain values: to show it to DuckDB as a table costs more."""
         return (
             _is_one_row(first)
-            and not self._on.queue.takes_directly(bulk, self._on.bound)
+            and not self._on.queue.takes_directly(bulk, self._on.client_rows.rows)
             and binding.plain_values(first[0], 0) is not None
         )
 
@@ -142,7 +142,9 @@ class BoundRuns:
             if pa.types.is_null(value.schema.field(0).type):
                 continue  # a NULL without a type, which a scan would make an INTEGER
             variable = variables[name] = f"{binding.VARIABLE_PREFIX}{name}"
-            with self._on.registered(pa.RecordBatchReader.from_batches(value.schema, [value])):
+            with self._on.client_rows.registered(
+                pa.RecordBatchReader.from_batches(value.schema, [value])
+            ):
                 self._on.look(
                     run,
                     execute,

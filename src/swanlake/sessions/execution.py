@@ -26,6 +26,7 @@ from swanlake.lake.commit import Retries
 from swanlake.lake.location import LakeLocation
 from swanlake.queue.targets import Target
 from swanlake.sessions.catalogs import LakeCatalogs
+from swanlake.sessions.client_rows import ClientRows
 from swanlake.sessions.describe import describe
 from swanlake.sessions.direct import BOUND
 from swanlake.sessions.lake_names import LakeNames
@@ -70,17 +71,16 @@ class Execution:
         self._settings: dict[str, str] = {}
         self._names = LakeNames(lambda: self._lease)
         self._has_lake_turn = False
+        self.client_rows = ClientRows(lambda: self.connection, self._fail)
         self.queue = SessionQueue(
             services.queue,
             services.lake,
-            self._expose,
+            self.client_rows.expose,
             lambda name: self.catalogs.attach_named({name}),
         )
         self._writes = LakeWrites(services.lake, services.queue.targets, services.writes)
         self._reads = LakeReads(services, self._names, lambda: self._is_like_any_other)
-        #: Rows of a client that the running statement can read, and rows to be queued as one.
-        self.bound: Any = None
-        self._exposed = False
+        #: Rows to be queued as one.
         self.to_queue: list[tuple[Target, Any]] | None = None
         #: Clients send the same short texts again and again.
         self._parsed: Recent[list[Statement]] = Recent()
@@ -185,7 +185,7 @@ class Execution:
                 try:
                     # To the end: a statement that was done must not be reported stopped.
                     with run.engaged(self.connection), self._queued_rows(run, statement):
-                        self._expose()
+                        self.client_rows.expose()
                         self.connection.execute(statement.parsed, parameters)
                         return self._collect(run, statement, keep_rows)
                 except (duckdb.CatalogException, duckdb.BinderException) as error:
@@ -204,7 +204,7 @@ class Execution:
 
     def _may_repeat(self) -> bool:
         # Rows of a client can be read once only: the second time there would be none.
-        return not self.transaction.open and self.bound is None
+        return not self.transaction.open and self.client_rows.rows is None
 
     def _with_catalogs(self, statement: Statement, attempt: Callable[[], T]) -> T:
         """Attaches what a statement names and the engine does not know, and lets it try again.
@@ -251,7 +251,7 @@ class Execution:
         )
         rows = procedure.run(scope, arguments)
         services.queue.targets.forget()
-        with self.registered(pa.Table.from_pylist(rows, schema=procedure.schema)):
+        with self.client_rows.registered(pa.Table.from_pylist(rows, schema=procedure.schema)):
             return self.look(run, self._all_rows, run)
 
     def _all_rows(self, connection: duckdb.DuckDBPyConnection, run: Run) -> Outcome:
@@ -333,8 +333,8 @@ class Execution:
             run,
             self.connection,
             parameters,
-            self.bound is not None,
-            self._expose,
+            self.client_rows.rows is not None,
+            self.client_rows.expose,
             lambda: self._attach_named_in(write.statement, seen),
             lambda: self._collect(run, write.statement, keep_rows),
             self._lease.engine.beside,
@@ -348,7 +348,7 @@ class Execution:
 
     def _run_read(self, run: Run, statement: Statement, parameters: Any) -> Outcome | None:
         """Runs a query of small tables without the lake; None if it must be run on it."""
-        if statement.type != StatementType.SELECT or self.bound is not None:
+        if statement.type != StatementType.SELECT or self.client_rows.rows is not None:
             return None
         try:
             return self._reads.run(
@@ -376,7 +376,7 @@ class Execution:
         try:
             with run.engaged(connection), self._queued_rows(run, statement):
                 target, rows = self.queue.rows_of(
-                    connection, statement, parameters, shadow, self.bound
+                    connection, statement, parameters, shadow, self.client_rows.rows
                 )
                 if self.to_queue is not None:
                     batches = list(rows)
@@ -407,35 +407,6 @@ class Execution:
                 with suppress(duckdb.Error):
                     connection.execute("ROLLBACK")
             raise
-
-    # ---- rows of clients -----------------------------------------------------------------------
-
-    @contextmanager
-    def registered(self, rows: Any) -> Iterator[None]:
-        """Makes Arrow rows visible to this connection alone, under one fixed name."""
-        with self.given(rows):
-            self._expose()
-            yield
-
-    @contextmanager
-    def given(self, rows: Any) -> Iterator[None]:
-        """Arrow rows that a statement may read; DuckDB sees them when they are exposed."""
-        self.bound, self._exposed = rows, False
-        try:
-            yield
-        finally:
-            if self._exposed:
-                self.connection.unregister(BOUND)
-            self.bound, self._exposed = None, False
-
-    def _expose(self) -> None:
-        # DuckDB asks the lake for names whenever it makes a view: that takes milliseconds.
-        if self.bound is not None and not self._exposed:
-            try:
-                self.connection.register(BOUND, self.bound)
-            except ENGINE_ERRORS as error:
-                self._fail(error)
-            self._exposed = True
 
     # ---- transactions --------------------------------------------------------------------------
 
