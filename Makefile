@@ -20,7 +20,7 @@ run: $(STAMP) ## Start the server on its embedded default (ARGS="--port 4300" pa
 	@$(BIN)/swanlake serve $(ARGS)
 
 test: $(STAMP) lint ## Lint, type-check and run the tests
-	$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile $(ARGS)
+	$(BIN)/pytest -n auto --maxprocesses 4 --max-worker-restart 0 --dist loadfile $(ARGS)
 
 test-slow: $(STAMP) ## Run the long campaigns (fuzzing the protocol)
 	$(BIN)/pytest -m slow --timeout 3600 $(ARGS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import signal
 import subprocess
 import sys
@@ -415,6 +416,7 @@ def test_an_end_with_a_server_that_hangs_is_bounded_and_tells(
     w.write({"id": 0})
     w.flush()
     server.process.send_signal(signal.SIGSTOP)
+    os.waitpid(server.process.pid, os.WUNTRACED)  # until then it may answer
     try:
         w.write_many([{"id": 1}, {"id": 2}])
         began = time.monotonic()

@@ -25,7 +25,8 @@ def test_a_keeper_that_was_stopped_is_replaced(
         lake.create("sales")
         stopped = lake._child
         assert stopped is not None
-        os.kill(stopped._process.pid, signal.SIGSTOP)
+        os.kill(stopped.pid, signal.SIGSTOP)
+        os.waitpid(stopped.pid, os.WUNTRACED)  # until then its threads may answer
         for connection in stopped._free:
             connection.close()
         stopped._free.clear()  # the next question needs a new connection, and its handshake
