@@ -5,7 +5,7 @@ from __future__ import annotations
 import duckdb
 import pytest
 
-from swanlake.engine.errors import translate
+from swanlake.engine.errors import is_interrupt, translate
 from swanlake.errors import CommitConflict, CommitLockTimeout, QueryError
 
 FAILED = "TransactionContext Error: Failed to commit: Failed to commit DuckLake transaction.\n"
@@ -43,3 +43,9 @@ def test_words_of_a_statement_are_no_conflict(sql: str) -> None:
     with pytest.raises(duckdb.Error) as failed:
         duckdb.connect().execute(sql).fetchall()
     assert type(translate(failed.value)) is QueryError
+
+
+def test_an_interrupt_is_known_by_its_kind_and_by_its_words() -> None:
+    assert is_interrupt(duckdb.InterruptException("stopped"))
+    assert is_interrupt(OSError("INTERRUPT Error: Interrupted!"))  # as it comes through Arrow
+    assert not is_interrupt(duckdb.ConversionException("Conversion Error: interrupted"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ def connection() -> Iterator[duckdb.DuckDBPyConnection]:
 def stream(connection: duckdb.DuckDBPyConnection, tmp_path: Path) -> Iterator[ResultStream]:
     watchdog = Watchdog()
     connection.execute(f"SELECT range AS i FROM range({ROWS})")
-    yield ResultStream(
+    stream = ResultStream(
         Run(watchdog, SessionKey("alice", "s1")),
         connection,
         activity=lambda: None,
@@ -35,6 +36,8 @@ def stream(connection: duckdb.DuckDBPyConnection, tmp_path: Path) -> Iterator[Re
         memory_limit=1 << 20,
         spill_directory=tmp_path,
     )
+    yield stream
+    stream.close()
     watchdog.close()
 
 
@@ -66,12 +69,23 @@ def test_a_bug_while_settling_is_an_error_and_not_the_end(
         stream.read()
 
 
-def test_a_waiter_that_gives_up_leaves_the_result_whole(stream: ResultStream) -> None:
+def test_a_waiter_that_gives_up_leaves_the_result_whole(
+    stream: ResultStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = threading.Event()
+    convert = stream._format.convert
+
+    def held(batch: Any) -> Any:
+        assert go_on.wait(30)
+        return convert(batch)
+
     def gave_up() -> None:
         raise QueryCancelled("no longer wanted")
 
+    monkeypatch.setattr(stream._format, "convert", held)
     with pytest.raises(QueryCancelled):
         stream.settle(gave_up)
+    go_on.set()
     stream.settle(nothing)
     rows = 0
     while (batch := stream.read()) is not None:

@@ -61,6 +61,15 @@ _CALLER_IS_WRONG = {
 }
 
 
+def is_interrupt(error: Exception) -> bool:
+    """True if DuckDB says that it was interrupted, and not what is wrong.
+
+    If nobody asked for it, as the run would say, it reports the interrupt of its other threads in
+    place of the error that made it interrupt them.
+    """
+    return isinstance(error, duckdb.InterruptException) or "INTERRUPT Error" in str(error)
+
+
 def translate(
     error: Exception,
     table_name: Callable[[int], str] = lambda id: f"with the id {id}",
@@ -75,9 +84,7 @@ def translate(
         return error
     # DuckDB appends a stack trace, with the paths of this machine, to what it calls internal.
     message = str(error).split("\n\nStack Trace:")[0].strip()
-    if isinstance(error, duckdb.InterruptException) or "INTERRUPT Error" in message:
-        # Nobody asked for it, or the run would say so: now and then DuckDB reports the interrupt of
-        # its other threads in place of the error that made it interrupt them.
+    if is_interrupt(error):
         return QueryError(
             "The statement failed in one of its threads, and DuckDB did not say why; run it again "
             "to see the error.",

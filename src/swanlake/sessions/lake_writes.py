@@ -18,7 +18,7 @@ import duckdb
 import pyarrow as pa
 from duckdb import StatementType
 
-from swanlake.engine.errors import may_invalidate
+from swanlake.engine.errors import is_interrupt, may_invalidate
 from swanlake.errors import AlreadyExists, CommitConflict, NotFound, SwanLakeError, Unsupported
 from swanlake.lake import datafile, inlining
 from swanlake.lake.inlined_tables import can_inline
@@ -223,6 +223,12 @@ class LakeWrites:
             return self._insert_by_shadow(write, write.head, place, target)
         except (NotFound, Unsupported, UnsupportedType):
             raise LeftToTheExtension from None
+        except duckdb.Error as error:
+            # DuckDB has lost what is wrong with the statement, and the extension will find it out.
+            may_say = not place.has_bound_rows and write.statement.kind is not Kind.QUERY
+            if is_interrupt(error) and may_say and not place.run.is_stopped:
+                raise LeftToTheExtension from None
+            raise
 
     # ---- UPDATE and DELETE -----------------------------------------------------------------------
 
