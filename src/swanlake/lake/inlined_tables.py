@@ -143,10 +143,7 @@ def rows_table(
 ) -> Table:
     """The table that keeps rows of one version of a table."""
     own = [Column(name, BigInteger()) for name in OWN_COLUMNS]
-    values = [
-        Column(column.name, kept_type(column.type), key=value_key(place))
-        for place, column in enumerate(columns)
-    ]
+    values = [Column(column.name, kept_type(column.type)) for column in columns]
     name = inlined_name(table_id, version)
     return Table(name, MetaData(), *own, *values, schema=tables.schema_name)
 
