@@ -1,28 +1,28 @@
-# Every target works from an empty checkout: what it needs is installed first, into .venv.
+# Every target works from a fresh checkout: its dependencies are installed into .venv first.
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-slow lint format bench docs proto lock clean
+.PHONY: help install run test test-slow lint format bench docs proto sync lock clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-install: $(STAMP) ## Build .venv with the server, the stock clients and the test tools
+install: $(STAMP) ## Create .venv with the server, the stock clients and the test tools
 
 $(STAMP): pyproject.toml constraints.txt scripts/setup
 	@PYTHON="$(PYTHON)" scripts/setup .venv
 	@touch $(STAMP)
 
-run: $(STAMP) ## Start the server on its embedded default (ARGS="--port 4300" passes flags)
+run: $(STAMP) ## Start the server with embedded defaults (ARGS="--port 4300" passes flags)
 	@$(BIN)/swanlake serve $(ARGS)
 
 test: $(STAMP) lint ## Lint, type-check and run the tests
 	$(BIN)/pytest -n auto --maxprocesses 4 --max-worker-restart 0 --dist loadfile $(ARGS)
 
-test-slow: $(STAMP) ## Run the long campaigns (fuzzing the protocol)
+test-slow: $(STAMP) ## Run the slow tests
 	$(BIN)/pytest -m slow --timeout 3600 $(ARGS)
 
 lint: $(STAMP) ## Check style and types
@@ -30,22 +30,25 @@ lint: $(STAMP) ## Check style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-format: $(STAMP) ## Rewrite the sources in the house style
+format: $(STAMP) ## Format the sources
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 bench: $(STAMP) ## Run the benchmarks and print their ratios
 	@for b in benchmarks/[a-z]*.py; do echo "== $$b"; $(BIN)/python $$b || exit 1; done
 
-docs: $(STAMP) ## Regenerate the documents that come from code
+docs: $(STAMP) ## Regenerate docs/configuration.md
 	$(BIN)/python -m swanlake config docs > docs/configuration.md
 
-proto: $(STAMP) ## Regenerate the Flight SQL messages from their .proto
+proto: $(STAMP) ## Regenerate the Flight SQL messages from the .proto file
 	cd src && ../$(BIN)/python -m grpc_tools.protoc -I. --plugin=../$(BIN)/protoc-gen-mypy \
 		--python_out=. --mypy_out=. swanlake/protocol/flight_sql.proto
 
-lock: $(STAMP) ## Rewrite constraints.txt from what is installed
+sync: $(STAMP) ## Regenerate client/sync from client/aio
+	$(BIN)/python scripts/generate_sync_client.py
+
+lock: $(STAMP) ## Pin the installed versions in constraints.txt
 	$(BIN)/pip freeze --exclude-editable --exclude swanlake | grep -vE '^-e |^#' > constraints.txt
 
-clean: ## Remove .venv and caches (never a home directory)
+clean: ## Remove .venv and caches (never swanlake-home)
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build src/*.egg-info

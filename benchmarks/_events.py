@@ -1,4 +1,4 @@
-"""Rows of the kind that services send: what flushes and compactions are measured with."""
+"""Sample rows of service events, for benchmarks of flushes and compactions."""
 
 from __future__ import annotations
 
@@ -29,5 +29,5 @@ FROM range({first}, {last})
 
 
 def events(first: int, last: int) -> str:
-    """The query for some of them."""
+    """A query for the events with these ids."""
     return _QUERY.format(first=first, last=last)

@@ -1,4 +1,4 @@
-"""What the benchmarks share: percentiles of timings, and the table they print."""
+"""Percentiles of timings, targets, and the table that benchmarks print."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ def p50(samples: Sequence[float]) -> float:
 
 
 def p99(samples: Sequence[float]) -> float:
-    """The time that one sample in a hundred exceeds."""
+    """The 99th percentile."""
     return percentile(samples, 99)
 
 
 @dataclass(frozen=True)
 class Target:
-    """What SwanLake's number must be, seen from the baseline's."""
+    """A condition on SwanLake's number, relative to the baseline's."""
 
     text: str
     reached: Callable[[float, float], bool]
 
 
 def at_most(factor: float, text: str) -> Target:
-    """SwanLake needs no more than this part of the baseline: ``at_most(1 / 50, "1/50")``."""
+    """SwanLake needs at most this fraction of the baseline: ``at_most(1 / 50, "1/50")``."""
     return Target(f"<= {text}", lambda baseline, swanlake: swanlake <= baseline * factor)
 
 
 def at_least(factor: float) -> Target:
-    """SwanLake gives no less than this part of the baseline."""
+    """SwanLake reaches at least this multiple of the baseline."""
     return Target(f">= {factor:g}", lambda baseline, swanlake: swanlake >= baseline * factor)
 
 
 def at_most_more(difference: float, unit: str) -> Target:
-    """SwanLake needs no more than this on top of the baseline."""
+    """SwanLake needs at most this much more than the baseline."""
     return Target(
         f"<= +{difference:g} {unit}",
         lambda baseline, swanlake: swanlake <= baseline + difference,
@@ -48,7 +48,7 @@ def at_most_more(difference: float, unit: str) -> Target:
 
 @dataclass(frozen=True)
 class Answer:
-    """One line of the table; without a baseline it is information only."""
+    """One line of the table; without a baseline it is informational."""
 
     question: str
     baseline: float | None
@@ -57,7 +57,7 @@ class Answer:
     target: Target | None = None
 
     def cells(self) -> tuple[str, ...]:
-        """The line as text, in the order of the headings."""
+        """The cells as text, in the order of the headings."""
         if self.baseline is None:
             return (self.question, "", _number(self.swanlake, self.unit), "", "", "")
         numbers = (_number(self.baseline, self.unit), _number(self.swanlake, self.unit))
@@ -69,7 +69,7 @@ class Answer:
 
 
 def print_table(title: str, answers: Sequence[Answer]) -> None:
-    """Prints the answers under a title, numbers to the right."""
+    """Prints a titled table with right-aligned numbers."""
     lines = [_HEADINGS, *(answer.cells() for answer in answers)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(_HEADINGS))]
     print(f"\n{title}")

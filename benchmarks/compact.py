@@ -1,8 +1,8 @@
-"""What a compaction on Spark costs against DuckDB alone, from the same small files.
+"""Cost of a compaction on Spark, compared with DuckDB alone on the same small files.
 
 The baseline reads the files in one process and writes Parquet with one COPY: no row ids, no
 snapshots, no lake, nothing synced to disk. SwanLake's side is all that ``swanlake_compact`` does:
-plan, units on Spark, files synced, one commit; every kept snapshot reads the same afterwards.
+plan, units on Spark, files synced, one commit; time travel reads the same rows afterwards.
 
 ``python benchmarks/compact.py [--quick]``
 """
@@ -25,20 +25,21 @@ from benchmarks._events import COLUMNS, MEGABYTE, events
 from benchmarks._measure import Answer, at_least, print_table
 from benchmarks._memory import peak_memory
 from swanlake.config import Settings
-from swanlake.lake import datafile
-from swanlake.lake.lake import Catalog, Lake
-from swanlake.lake.operations import Commit, Insert
-from swanlake.lake.types import ColumnSpec
-from swanlake.pipeline.compact import compact
-from swanlake.pipeline.spark_runner import SparkRunner
+from swanlake.jobs.spark.runner import SparkRunner
+from swanlake.lake.catalog import Catalog
+from swanlake.lake.files import datafile
+from swanlake.lake.lake import Lake
+from swanlake.lake.model.operations import Commit, Insert
+from swanlake.lake.model.types import ColumnSpec
+from swanlake.maintenance.compaction.run import compact
 
 SIZES = (10, 100, 1000, 4000)
-#: Of a file before the compaction, about 5 MB.
+#: Rows of a file before the compaction: about 5 MB.
 FILE_ROWS = 200_000
 
 
 def fill(catalog: Catalog, name: str, megabytes: int) -> list[Path]:
-    """A table of small files, a commit each ten of them."""
+    """Creates a table of small files, ten in each commit."""
     columns = [ColumnSpec(column, type_) for column, type_ in COLUMNS.items()]
     catalog.create_table("main", name, columns)
     paths: list[Path] = []
@@ -57,8 +58,8 @@ def fill(catalog: Catalog, name: str, megabytes: int) -> list[Path]:
     return paths
 
 
-def by_duckdb(paths: list[Path], folder: Path) -> float:
-    """Seconds that DuckDB alone takes for the same rows."""
+def run_duckdb(paths: list[Path], folder: Path) -> float:
+    """Seconds that DuckDB alone needs for the same rows."""
     folder.mkdir()
     with duckdb.connect() as duck:
         started = time.perf_counter()
@@ -95,7 +96,7 @@ def _size(catalog: Catalog, runner: SparkRunner, megabytes: int, home: Path) -> 
     name = f"events_{megabytes}"
     paths = fill(catalog, name, megabytes)
     size = sum(path.stat().st_size for path in paths) / MEGABYTE
-    alone = by_duckdb(paths, home / "alone")
+    alone = run_duckdb(paths, home / "alone")
     started = time.perf_counter()
     with peak_memory() as peak:
         report = compact(catalog, catalog.table("main", name).id, runner)

@@ -1,4 +1,4 @@
-"""What a flush on Spark costs against DuckDB alone, from the same segments of the queue.
+"""Cost of a flush on Spark, compared with DuckDB alone on the same segments.
 
 The baseline reads the segments in one process and writes Parquet with one COPY: no checksums, no
 statistics, no lake, nothing synced to disk. SwanLake's side is all that ``duckling_queue_flush``
@@ -27,28 +27,28 @@ from benchmarks._events import COLUMNS, MEGABYTE, events
 from benchmarks._measure import Answer, Target, at_least, p50, print_table
 from benchmarks._memory import peak_memory
 from swanlake.config import Settings
+from swanlake.jobs.spark.runner import SparkRunner
 from swanlake.lake.lake import Lake
-from swanlake.lake.types import ColumnSpec
-from swanlake.pipeline.spark_runner import SparkRunner
+from swanlake.lake.model.types import ColumnSpec
 from swanlake.queue.coordinator import Limits
-from swanlake.queue.runtime import DucklingQueue
+from swanlake.queue.service import DucklingQueue
 from swanlake.queue.settings import QueueSettings
 
 SIZES = (10, 100, 1000, 4000)
-#: Of one batch that a client sends.
+#: Rows of a batch that a client sends.
 BATCH_ROWS = 50_000
 
 
 @dataclass(frozen=True)
 class Effort:
-    """Which sizes are tried, and how often."""
+    """The sizes to measure, and the number of repeats."""
 
     sizes: tuple[int, ...]
     repeats: int
 
 
 def batches(megabytes: int) -> Iterator[pa.RecordBatch]:
-    """Rows of about a size in Arrow's own form."""
+    """Arrow batches of about this size in total."""
     size, first = 0, 0
     with duckdb.connect() as duck:
         while size < megabytes * MEGABYTE:
@@ -59,8 +59,8 @@ def batches(megabytes: int) -> Iterator[pa.RecordBatch]:
             first += BATCH_ROWS
 
 
-class Stand:
-    """A queue with a table, on Spark, that flushes only when it is told to."""
+class BenchmarkQueue:
+    """A queue on Spark with one table, which flushes only on request."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -75,10 +75,10 @@ class Stand:
             self.lake,
             self.runner,
         )
-        self.target = self.queue.targets.find("swanlake", "main", "events")
+        self.target = self.queue.table_cache.find("swanlake", "main", "events")
 
     def fill(self, megabytes: int) -> int:
-        """Rows in the queue, in segments of the default size; gives their bytes on disk."""
+        """Fills the paused queue with segments of the default size; returns their bytes on disk."""
         self.queue.pause()
         for batch in batches(megabytes):
             self.queue.enqueue(self.target, [batch])
@@ -88,7 +88,7 @@ class Stand:
         return sorted((self.home / "queue").glob("*/*/*/*.arrows"))
 
     def flush(self) -> float:
-        """Seconds until all of it is in the lake."""
+        """Flushes everything; returns the seconds it took."""
         self.queue.resume()
         started = time.perf_counter()
         self.queue.flush()
@@ -100,8 +100,8 @@ class Stand:
         self.lake.close()
 
 
-def by_duckdb(segments: list[Path], folder: Path) -> float:
-    """Seconds that DuckDB alone takes for the same rows."""
+def run_duckdb(segments: list[Path], folder: Path) -> float:
+    """Seconds that DuckDB alone needs for the same rows."""
     folder.mkdir()
     with duckdb.connect() as duck:
         started = time.perf_counter()
@@ -115,30 +115,30 @@ def by_duckdb(segments: list[Path], folder: Path) -> float:
 
 def measure(effort: Effort, home: Path) -> Iterator[Answer]:
     started = time.perf_counter()
-    stand = Stand(home)
-    stand.runner.run([], "nothing")
+    queue = BenchmarkQueue(home)
+    queue.runner.run([], "nothing")
     try:
-        yield from _cold(stand, started)
+        yield from _cold(queue, started)
         for megabytes in effort.sizes:
-            yield from _size(stand, megabytes, effort.repeats)
+            yield from _size(queue, megabytes, effort.repeats)
     finally:
-        stand.close()
+        queue.close()
 
 
-def _cold(stand: Stand, started: float) -> Iterator[Answer]:
-    """The first flush of a server that has just been started."""
-    stand.fill(10)
-    stand.flush()
+def _cold(queue: BenchmarkQueue, started: float) -> Iterator[Answer]:
+    """The first flush after the start of Spark."""
+    queue.fill(10)
+    queue.flush()
     yield Answer("start of Spark and a first 10 MB", None, time.perf_counter() - started, "s")
 
 
-def _size(stand: Stand, megabytes: int, repeats: int) -> Iterator[Answer]:
+def _size(queue: BenchmarkQueue, megabytes: int, repeats: int) -> Iterator[Answer]:
     alone, ours, memory, size = [], [], 0.0, 0
     for attempt in range(repeats):
-        size = stand.fill(megabytes)
-        alone.append(by_duckdb(stand.segments(), stand.home / f"alone{attempt}"))
+        size = queue.fill(megabytes)
+        alone.append(run_duckdb(queue.segments(), queue.home / f"alone{attempt}"))
         with peak_memory() as peak:
-            ours.append(stand.flush())
+            ours.append(queue.flush())
             memory = max(memory, peak())
     label = f"{megabytes} MB" if megabytes < 1000 else f"{megabytes // 1000} GB"
     mb = size / MEGABYTE

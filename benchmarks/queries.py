@@ -1,4 +1,4 @@
-"""What a query costs on its way through the server: point queries, and large results.
+"""Cost of a query through the server: point queries and large results.
 
 ``python benchmarks/queries.py [--quick]``
 """
@@ -36,8 +36,8 @@ COLUMNS = "range AS id, range * 0.5::DOUBLE AS value, 'name-' || range AS name"
 
 
 @dataclass(frozen=True)
-class Way:
-    """One way to a result: the batches of a query, as they come."""
+class Client:
+    """A client under test: its name, and a function that streams the batches of a query."""
 
     name: str
     batches: Callable[[str], Iterator[Any]]
@@ -45,7 +45,7 @@ class Way:
 
 @dataclass(frozen=True)
 class Delivery:
-    """How one large result came."""
+    """The transfer of one large result."""
 
     megabytes_per_second: float
     first_batch_milliseconds: float
@@ -74,19 +74,19 @@ def main() -> None:
                 create = f"CREATE TABLE {table} AS SELECT {COLUMNS} FROM range({rows})"
                 local.execute(create)
                 ours.execute(create)
-            # As with a server that does not say that it takes statements as tickets.
+            # As with a server that does not announce statement tickets.
             driver = two_trips._connection.driver
             driver.actions -= {Actions.STATEMENT_TICKETS}
-            ways = [
-                Way("DuckDB in process", lambda sql: local.execute(sql).to_arrow_reader()),
-                Way("our client", lambda sql: query_batches(ours, sql)),
-                Way("our client, two trips", lambda sql: query_batches(two_trips, sql)),
-                Way("stock ADBC", lambda sql: adbc_batches(stock, sql)),
-                Way("plain pyarrow.flight", lambda sql: flight_batches(plain, sql)),
+            clients = [
+                Client("DuckDB in process", lambda sql: local.execute(sql).to_arrow_reader()),
+                Client("our client", lambda sql: query_batches(ours, sql)),
+                Client("our client, two trips", lambda sql: query_batches(two_trips, sql)),
+                Client("stock ADBC", lambda sql: adbc_batches(stock, sql)),
+                Client("plain pyarrow.flight", lambda sql: flight_batches(plain, sql)),
             ]
-            point_queries(ways, rounds=50 if quick else 500)
+            point_queries(clients, rounds=50 if quick else 500)
             streaming(
-                [ways[0], ways[1], ways[3]],
+                [clients[0], clients[1], clients[3]],
                 psutil.Process(server.process.pid),
                 stream_rows,
                 2 if quick else 5,
@@ -96,25 +96,25 @@ def main() -> None:
 
 
 def query_batches(client: FlightSQLClient, sql: str) -> Iterator[Any]:
-    """The batches of our own client, when all have arrived."""
+    """All batches of SwanLake's client, after the whole result has arrived."""
     return iter(client.query(sql).table.to_batches())
 
 
 def stream_batches(client: FlightSQLClient, sql: str) -> Iterator[Any]:
-    """The batches of our own client."""
+    """Streams the batches of SwanLake's client."""
     with client.stream(sql) as stream:
         yield from stream
 
 
 def adbc_batches(connection: Any, sql: str) -> Iterator[Any]:
-    """The batches of a stock cursor."""
+    """Streams the batches of a stock ADBC cursor."""
     with connection.cursor() as cursor:
         cursor.execute(sql)
         yield from cursor.fetch_record_batch()
 
 
 def flight_batches(client: Any, sql: str) -> Iterator[Any]:
-    """The batches of pyarrow's own client: GetFlightInfo, then DoGet."""
+    """Streams the batches of pyarrow's client: GetFlightInfo, then DoGet."""
     options = flight.FlightCallOptions(headers=[(Headers.SESSION_ID.encode(), b"plain")])
     command = encode(messages.CommandStatementQuery(query=sql))
     info = client.get_flight_info(flight.FlightDescriptor.for_command(command), options)
@@ -122,18 +122,18 @@ def flight_batches(client: Any, sql: str) -> Iterator[Any]:
         yield chunk.data
 
 
-def point_queries(ways: Sequence[Way], rounds: int) -> None:
-    """Compares the time of small queries; ways take turns within each round."""
+def point_queries(clients: Sequence[Client], rounds: int) -> None:
+    """Compares the time of small queries; clients alternate within each round."""
     choose = random.Random(1)
     one_row = [f"SELECT * FROM points WHERE id = {choose.randrange(POINT_ROWS)}" for _ in range(97)]
     for name, queries in (("SELECT 1", ["SELECT 1"]), ("one row of a lake table", one_row)):
-        spent: dict[str, list[float]] = {way.name: [] for way in ways}
+        spent: dict[str, list[float]] = {client.name: [] for client in clients}
         for i in range(-5, rounds):
-            for way in ways:
+            for client in clients:
                 start = time.perf_counter()
-                rows = sum(batch.num_rows for batch in way.batches(queries[i % len(queries)]))
+                rows = sum(batch.num_rows for batch in client.batches(queries[i % len(queries)]))
                 if i >= 0:
-                    spent[way.name].append((time.perf_counter() - start) * 1000)
+                    spent[client.name].append((time.perf_counter() - start) * 1000)
                 assert rows == 1
         print_point_table(f"point query: {name} ({rounds} rounds)", spent)
 
@@ -173,26 +173,28 @@ def print_point_table(title: str, spent: dict[str, list[float]]) -> None:
     print_table(title, answers)
 
 
-def streaming(ways: Sequence[Way], server: psutil.Process, rows: int, rounds: int) -> None:
-    """Compares the rate at which large results come, and watches the server's memory meanwhile."""
+def streaming(clients: Sequence[Client], server: psutil.Process, rows: int, rounds: int) -> None:
+    """Compares the throughput of large results, and the server's peak memory."""
     sources = {
         "a generated result": f"SELECT {COLUMNS} FROM range({rows})",
         "a lake table": "SELECT * FROM stream",
     }
     for name, sql in sources.items():
-        deliveries: dict[str, list[Delivery]] = {way.name: [] for way in ways}
+        deliveries: dict[str, list[Delivery]] = {client.name: [] for client in clients}
         peaks: dict[str, float] = {}
         before = server.memory_info().rss
         for _ in range(rounds):
-            for way in ways:
+            for client in clients:
                 with PeakMemory(server) as peak:
-                    deliveries[way.name].append(delivered(way, sql, rows))
-                peaks[way.name] = max(peaks.get(way.name, 0), peak.rss)
+                    deliveries[client.name].append(read_result(client, sql, rows))
+                peaks[client.name] = max(peaks.get(client.name, 0), peak.rss)
         in_process, ours, stock = (
-            [delivery.megabytes_per_second for delivery in deliveries[way.name]] for way in ways
+            [delivery.megabytes_per_second for delivery in deliveries[client.name]]
+            for client in clients
         )
         first_in_process, first_ours, first_stock = (
-            [delivery.first_batch_milliseconds for delivery in deliveries[way.name]] for way in ways
+            [delivery.first_batch_milliseconds for delivery in deliveries[client.name]]
+            for client in clients
         )
         answers = [
             Answer("our client, p50", p50(in_process), p50(ours), "MB/s", at_least(0.7)),
@@ -203,19 +205,21 @@ def streaming(ways: Sequence[Way], server: psutil.Process, rows: int, rounds: in
             Answer("first batch, stock ADBC, p50", p50(first_in_process), p50(first_stock), "ms"),
             Answer("server's RSS before", None, before / MEGABYTE, "MB"),
             *(
-                Answer(f"server's peak RSS, {way.name}", None, peaks[way.name] / MEGABYTE, "MB")
-                for way in ways[1:]
+                Answer(
+                    f"server's peak RSS, {client.name}", None, peaks[client.name] / MEGABYTE, "MB"
+                )
+                for client in clients[1:]
             ),
         ]
         print_table(f"streaming {name}: {rows:,} rows ({rounds} rounds)", answers)
 
 
-def delivered(way: Way, sql: str, rows: int) -> Delivery:
-    """Reads a result to its end; the bytes are those of its Arrow buffers."""
+def read_result(client: Client, sql: str, rows: int) -> Delivery:
+    """Reads a result to its end; counts the bytes of its Arrow buffers."""
     start = time.perf_counter()
     first = 0.0
     size = count = 0
-    for batch in way.batches(sql):
+    for batch in client.batches(sql):
         first = first or time.perf_counter() - start
         size += batch.nbytes
         count += batch.num_rows

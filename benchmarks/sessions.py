@@ -1,4 +1,4 @@
-"""What a session costs: the time to open one, and the server's memory for a hundred of them.
+"""Cost of a session: the time to open one, and the server's memory for a hundred.
 
 ``python benchmarks/sessions.py [--quick]``
 """
@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks._measure import Answer, at_most, p50, p99, print_table
 from swanlake.client import FlightSQLClient
 from swanlake.config import Settings
-from swanlake.engine.extensions import load_extensions
+from swanlake.engine.database import load_extensions
 from swanlake.engine.instance import Engine, EngineSpec
 from swanlake.lake.lake import DEFAULT_CATALOG, Lake
 from tests.server_process import ServerProcess
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def opening(folder: Path, rounds: int) -> None:
-    """Compares the ways to a new session's first answer."""
+    """Compares the time to the first result of a new session."""
     spec = lake(folder / "in-process")
     shared = Engine(spec)
     with (
@@ -69,13 +69,13 @@ def opening(folder: Path, rounds: int) -> None:
             return connection.close
 
         def new_session_id() -> Close:
-            channel._connection.driver.start_over()
+            channel._connection.driver.begin_new_session()
             channel.execute("SELECT 1")
-            return left_open
+            return keep_open
 
         def known_session_id() -> Close:
             channel.execute("SELECT 1")
-            return left_open
+            return keep_open
 
         def new_connection() -> Close:
             connection = FlightSQLClient(server.url)
@@ -89,17 +89,19 @@ def opening(folder: Path, rounds: int) -> None:
                 cursor.fetch_arrow_table()
             return connection.close  # type: ignore[no-any-return]
 
-        baseline, unchecked, engine_only, same_channel, known, own_channel, stock = timed_in_turns(
-            (
-                fresh_instance,
-                fresh_unchecked_instance,
-                shared_engine,
-                new_session_id,
-                known_session_id,
-                new_connection,
-                stock_adbc,
-            ),
-            rounds,
+        baseline, unchecked, engine_only, same_channel, known, own_channel, stock = (
+            time_alternately(
+                (
+                    fresh_instance,
+                    fresh_unchecked_instance,
+                    shared_engine,
+                    new_session_id,
+                    known_session_id,
+                    new_connection,
+                    stock_adbc,
+                ),
+                rounds,
+            )
         )
     answers = []
     for name, at, target in (("p50", p50, TARGET), ("p99", p99, None)):
@@ -121,7 +123,7 @@ def opening(folder: Path, rounds: int) -> None:
 
 
 def memory(folder: Path, shared: int, instances: int) -> None:
-    """Weighs a server while its sessions grow, shared and with an instance each."""
+    """Measures a server's memory by number of sessions, shared and with an instance each."""
     answers = []
     for isolation, count in (("shared", shared), ("instance", instances)):
         with ServerProcess(
@@ -136,7 +138,7 @@ def memory(folder: Path, shared: int, instances: int) -> None:
                 before = process.memory_info().rss
                 opened = []
                 for _ in range(count):
-                    channel._connection.driver.start_over()
+                    channel._connection.driver.begin_new_session()
                     start = time.perf_counter()
                     channel.execute("SELECT 1")
                     opened.append((time.perf_counter() - start) * 1000)
@@ -152,31 +154,31 @@ def memory(folder: Path, shared: int, instances: int) -> None:
     print_table(f"memory ({shared} shared sessions, {instances} instances)", answers)
 
 
-def timed_in_turns(ways: tuple[Callable[[], Close], ...], rounds: int) -> list[list[float]]:
-    """Milliseconds of every way, one run of each per round; the first round is not counted."""
-    spent: list[list[float]] = [[] for _ in ways]
+def time_alternately(calls: tuple[Callable[[], Close], ...], rounds: int) -> list[list[float]]:
+    """Milliseconds of every call, one of each per round; the first round is a warm-up."""
+    spent: list[list[float]] = [[] for _ in calls]
     for i in range(rounds + 1):
-        for way, times in zip(ways, spent, strict=True):
+        for call, times in zip(calls, spent, strict=True):
             start = time.perf_counter()
-            close = way()
+            close = call()
             if i:
                 times.append((time.perf_counter() - start) * 1000)
             close()
     return spent
 
 
-def left_open() -> None:
-    """What is opened on a shared channel stays open: closing the channel would close it for all."""
+def keep_open() -> None:
+    """Does nothing: closing a shared channel would close it for all sessions."""
 
 
 def settle(process: psutil.Process) -> None:
-    """Returns once the server has nothing left to do in the background."""
+    """Waits until the server is idle."""
     while process.cpu_percent(interval=0.2) > 5:
         pass
 
 
 def lake(home: Path) -> EngineSpec:
-    """An empty lake on SQLite with the settings that a server has by default."""
+    """Creates an empty lake on SQLite with default settings."""
     settings = Settings(home=home)
     with Lake.from_settings(settings) as lake:
         catalog = lake.ensure_catalog(DEFAULT_CATALOG)

@@ -1,4 +1,4 @@
-"""What a command of the CLI answered."""
+"""Checks of the output of CLI commands."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import re
 from click.testing import Result
 
 
-def refused(result: Result, code: int, sentence: str) -> None:
-    """The command ended with this code and one sentence, and printed nothing else."""
+def assert_failed(result: Result, code: int, sentence: str) -> None:
+    """Checks that the command exited with this code and printed one matching error line only."""
     assert result.exit_code == code, result.output
     assert re.search(sentence, result.stderr), result.stderr
     assert result.stderr.startswith("swanlake: ")
@@ -16,8 +16,8 @@ def refused(result: Result, code: int, sentence: str) -> None:
     assert result.stdout == ""
 
 
-def done(result: Result) -> str:
-    """What it printed; it complained about nothing."""
+def assert_succeeded(result: Result) -> str:
+    """Checks that the command succeeded without warnings; returns its output."""
     assert result.exit_code == 0, result.output
     assert result.stderr == ""
     return result.stdout

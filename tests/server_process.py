@@ -1,4 +1,4 @@
-"""A SwanLake server in a process of its own, as users run it."""
+"""A SwanLake server in a child process, started as users start it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ START_SECONDS = 60.0
 class ServerProcess:
     """``swanlake serve`` on a free port; started with ``start()`` or ``with``.
 
-    It does without Spark, which takes longer to start than most tests to end, and without
-    maintenance that nobody asks for, unless it is told otherwise.
+    By default it runs jobs inline, because Spark takes longer to start than most tests run, and
+    schedules no maintenance.
     """
 
     def __init__(self, home: Path, *flags: str, **environment: str) -> None:
@@ -32,7 +32,7 @@ class ServerProcess:
         self.port = 0
 
     def start(self) -> ServerProcess:
-        """Starts the server and returns when it accepts."""
+        """Starts the server and waits until it accepts connections."""
         self.launch()
         deadline = time.monotonic() + START_SECONDS
         while not self._ready_file.exists():
@@ -46,7 +46,7 @@ class ServerProcess:
         self.port = int(self.url.rsplit(":", 1)[1])
         return self
 
-    #: What Python runs.
+    #: Arguments of the Python interpreter before the command.
     _program: tuple[str, ...] = ("-m", "swanlake")
 
     def launch(self) -> None:
@@ -87,16 +87,16 @@ class ServerProcess:
         return self._log.read_text() if self._log.exists() else ""
 
     def terminate(self) -> None:
-        """SIGTERM."""
+        """Sends SIGTERM."""
         self.process.send_signal(signal.SIGTERM)
 
     def stop(self, timeout: float = 30.0) -> int:
-        """SIGTERM, and the exit code."""
+        """Sends SIGTERM, waits, and returns the exit code."""
         self.terminate()
         return self.process.wait(timeout)
 
     def kill(self) -> None:
-        """kill -9, if it still runs."""
+        """Sends SIGKILL if the process still runs."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait()

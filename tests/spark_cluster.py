@@ -1,4 +1,4 @@
-"""Spark as others run it, from the pyspark package, on the loopback address of this machine."""
+"""Spark clusters from the pyspark package, on the loopback address."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from pathlib import Path
 import psutil
 import pyspark
 
-from tests.flight import eventually
+from tests.waiting import eventually
 
 START_SECONDS = 120.0
 _PR_SET_PDEATHSIG = 1
 _HOME = Path(pyspark.__file__).parent
 _LOOPBACK = "127.0.0.1"
-#: What Spark's workers need of their own; everything else comes with the job.
-_WORKERS_HAVE = ("pyspark", "py4j", "pyarrow", "numpy", "numpy.libs")
+#: Packages that Spark's workers need; everything else is shipped with the job.
+_WORKER_PACKAGES = ("pyspark", "py4j", "pyarrow", "numpy", "numpy.libs")
 
 
-def _die_with_parent() -> None:
-    """A run of the tests that is killed leaves no cluster behind."""
+def _exit_with_parent() -> None:
+    """Makes the kernel kill the child when the test run is killed."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class SparkDaemon:
-    """A JVM of Spark with everything it starts."""
+    """A Spark JVM and the processes it starts."""
 
     def __init__(self, command: list[str], log: Path, python: str) -> None:
         self._command = command
@@ -41,12 +41,14 @@ class SparkDaemon:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, ready: str) -> None:
-        """Returns when its log says so."""
+        """Starts the JVM and waits until its log contains a text."""
         self._log.unlink(missing_ok=True)
         environment = {
             name: value
             for name, value in os.environ.items()
-            if not name.startswith(("PYTHON", "SWANLAKE_"))  # nothing of ours is on a cluster
+            if not name.startswith(
+                ("PYTHON", "SWANLAKE_")
+            )  # a cluster has none of SwanLake's environment
         }
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
@@ -56,7 +58,7 @@ class SparkDaemon:
                 stderr=log,
                 cwd=self._log.parent,
                 start_new_session=True,
-                preexec_fn=_die_with_parent,
+                preexec_fn=_exit_with_parent,
                 env=environment
                 | {
                     "SPARK_HOME": str(_HOME),
@@ -68,7 +70,7 @@ class SparkDaemon:
             eventually(lambda: self._is_ready(ready), START_SECONDS)
         except AssertionError:
             self.kill()
-            raise AssertionError(f"it did not start:\n{self.log_text[-4000:]}") from None
+            raise AssertionError(f"Spark did not start:\n{self.log_text[-4000:]}") from None
 
     def _is_ready(self, ready: str) -> bool:
         assert self.is_alive, self.log_text[-4000:]
@@ -82,8 +84,8 @@ class SparkDaemon:
     def log_text(self) -> str:
         return self._log.read_text(errors="replace") if self._log.exists() else ""
 
-    def family(self) -> list[psutil.Process]:
-        """The JVM and all processes that it started, in its name or in that of others."""
+    def process_tree(self) -> list[psutil.Process]:
+        """The JVM and all its descendants."""
         if self._process is None or self._process.poll() is not None:
             return []
         with suppress(psutil.NoSuchProcess):
@@ -92,43 +94,43 @@ class SparkDaemon:
         return []
 
     def kill(self) -> None:
-        """As if its machine were switched off."""
-        kill_at_once(self)
+        """Kills the process tree, as a power failure would."""
+        kill_together(self)
 
-    def reap(self) -> None:
-        """Returns when it is dead."""
+    def wait(self) -> None:
+        """Waits until the JVM has ended."""
         if self._process is not None:
             self._process.wait(START_SECONDS)
 
 
-def kill_at_once(*daemons: SparkDaemon) -> None:
-    """Nobody lives long enough to notice that the others are dead."""
-    family = _signal(signal.SIGKILL, daemons)
+def kill_together(*daemons: SparkDaemon) -> None:
+    """Kills several daemons before any of them can react to the death of another."""
+    processes = _signal(signal.SIGKILL, daemons)
     for daemon in daemons:
-        daemon.reap()
-    psutil.wait_procs(family, START_SECONDS)
+        daemon.wait()
+    psutil.wait_procs(processes, START_SECONDS)
 
 
 def freeze(*daemons: SparkDaemon) -> None:
-    """They stand still until they are thawed, or killed."""
+    """Stops the processes until they are thawed or killed."""
     _signal(signal.SIGSTOP, daemons)
 
 
 def thaw(*daemons: SparkDaemon) -> None:
-    """Those of them that live go on."""
+    """Continues frozen processes."""
     _signal(signal.SIGCONT, daemons)
 
 
 def _signal(number: signal.Signals, daemons: Iterable[SparkDaemon]) -> list[psutil.Process]:
-    family = [process for daemon in daemons for process in daemon.family()]
-    for process in family:
+    processes = [process for daemon in daemons for process in daemon.process_tree()]
+    for process in processes:
         with suppress(psutil.NoSuchProcess):
             process.send_signal(number)
-    return family
+    return processes
 
 
 class StandaloneCluster:
-    """A master, and workers with a core each."""
+    """A standalone master, and workers with one core each."""
 
     def __init__(self, directory: Path, python: str = sys.executable, workers: int = 2) -> None:
         self.port = free_port()
@@ -156,7 +158,7 @@ class StandaloneCluster:
         self.python = python
 
     def environment(self) -> dict[str, str]:
-        """What a server is told to use it."""
+        """Settings of a server that uses this cluster."""
         return {
             "SWANLAKE_PIPELINE": "spark",
             "SWANLAKE_SPARK_MASTER": self.master_url,
@@ -170,8 +172,8 @@ class StandaloneCluster:
             worker.start("Successfully registered with master")
 
     def kill(self) -> None:
-        """All of it."""
-        kill_at_once(self._master, *self.workers)
+        """Kills the master and the workers."""
+        kill_together(self._master, *self.workers)
 
     def __enter__(self) -> StandaloneCluster:
         try:
@@ -186,7 +188,7 @@ class StandaloneCluster:
 
 
 class ConnectServer:
-    """A Spark Connect server whose executors are its own threads."""
+    """A Spark Connect server in local mode."""
 
     def __init__(self, directory: Path, python: str = sys.executable) -> None:
         self.port = free_port()
@@ -204,7 +206,7 @@ class ConnectServer:
         )
 
     def environment(self) -> dict[str, str]:
-        """What a server is told to use it."""
+        """Settings of a server that uses this cluster."""
         return {"SWANLAKE_PIPELINE": "spark", "SWANLAKE_SPARK_REMOTE": self.url}
 
     def start(self) -> None:
@@ -218,12 +220,12 @@ class ConnectServer:
         self.daemon.kill()
 
 
-def bare_python(directory: Path) -> str:
-    """An interpreter of this version that has what Spark's workers need, and nothing of ours."""
+def minimal_python(directory: Path) -> str:
+    """A Python interpreter with only the packages of Spark's workers; returns its path."""
     packages = directory / "packages"
     packages.mkdir(parents=True)
     installed = Path(pyspark.__file__).parents[1]
-    for name in _WORKERS_HAVE:
+    for name in _WORKER_PACKAGES:
         (packages / name).symlink_to(installed / name)
     base = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}"
     wrapper = directory / "python"
@@ -244,15 +246,15 @@ def free_port() -> int:
 
 @contextmanager
 def short_directory() -> Iterator[Path]:
-    """One whose path leaves room for the names of Unix sockets."""
-    with tempfile.TemporaryDirectory(prefix="swanlake-spark-", ignore_cleanup_errors=True) as place:
-        yield Path(place)
+    """A temporary directory with a path short enough for Unix sockets."""
+    with tempfile.TemporaryDirectory(prefix="swanlake-spark-", ignore_cleanup_errors=True) as path:
+        yield Path(path)
 
 
-def writer_below(directory: Path, daemons: Iterable[SparkDaemon]) -> SparkDaemon | None:
-    """The one in whose family somebody has a file below a directory open."""
+def find_writer_below(directory: Path, daemons: Iterable[SparkDaemon]) -> SparkDaemon | None:
+    """The daemon with a process that has a file below a directory open."""
     for daemon in daemons:
-        if any(_has_open(process, directory) for process in daemon.family()):
+        if any(_has_open(process, directory) for process in daemon.process_tree()):
             return daemon
     return None
 

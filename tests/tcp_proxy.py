@@ -1,4 +1,4 @@
-"""A network that fails when it is told to: a TCP proxy between a client and a server."""
+"""A TCP proxy between a client and a server that can inject network faults."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import TracebackType
 
 
 class TcpProxy:
-    """Passes everything on, until it is told otherwise; a context manager.
+    """Forwards all data until a fault is injected; a context manager.
 
     >>> with TcpProxy(server.port) as proxy:  # doctest: +SKIP
     ...     client = swanlake.connect(proxy.url)
@@ -23,7 +23,7 @@ class TcpProxy:
         self._links: list[_Link] = []
         self._lock = threading.Lock()
         self._hanging = 0.0
-        #: Seconds by which every piece of data is late.
+        #: Seconds by which every chunk of data is delayed.
         self.delay = 0.0
         self.port = 0
 
@@ -33,12 +33,12 @@ class TcpProxy:
 
     @property
     def connections(self) -> int:
-        """How many were accepted and are not over."""
+        """The number of open connections."""
         with self._lock:
-            return sum(1 for link in self._links if not link.is_over)
+            return sum(1 for link in self._links if not link.is_closed)
 
     def start(self) -> TcpProxy:
-        """Listens, on the same port as before."""
+        """Listens, after a stop on the same port as before."""
         listener = socket.socket()
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(("127.0.0.1", self.port))
@@ -49,7 +49,7 @@ class TcpProxy:
         return self
 
     def stop(self) -> None:
-        """Refuses connections and breaks those that are there."""
+        """Refuses new connections and resets the open ones."""
         if self._listener is not None:
             with contextlib.suppress(OSError):
                 self._listener.shutdown(socket.SHUT_RDWR)
@@ -62,24 +62,24 @@ class TcpProxy:
         self.start()
 
     def drop(self) -> None:
-        """Breaks all connections; new ones are welcome."""
+        """Resets all connections; new ones are accepted."""
         with self._lock:
             links, self._links = self._links, []
         for link in links:
             link.reset()
 
     def hang(self, connections: float = float("inf")) -> None:
-        """Accepts the next connections and passes nothing on."""
+        """Accepts the next connections and forwards nothing."""
         self._hanging = connections
 
     def black_hole(self) -> None:
-        """Loses whatever the present connections send, without a word."""
+        """Silently stops forwarding on all open connections."""
         with self._lock:
             for link in self._links:
                 link.flowing.clear()
 
     def heal(self) -> None:
-        """Everything flows, also what was held back."""
+        """Forwards everything again, including what was held back."""
         self._hanging = 0.0
         with self._lock:
             for link in self._links:
@@ -119,16 +119,16 @@ class _Link:
         self._server_port = server_port
         self.flowing = threading.Event()
         self.flowing.set()
-        self.is_over = False
+        self.is_closed = False
 
     def start(self) -> None:
         threading.Thread(target=self._run, daemon=True).start()
 
     def reset(self) -> None:
-        self.is_over = True
+        self.is_closed = True
         self.flowing.set()
         for end in (self._client, self._server):
-            # Closed with a reset: the other side learns of it at once.
+            # A reset, so that the peer notices at once.
             with contextlib.suppress(OSError):
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 end.shutdown(socket.SHUT_RDWR)

@@ -1,4 +1,4 @@
-"""Certificates for this machine."""
+"""TLS certificates for localhost."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _NAMES = "subjectAltName=IP:127.0.0.1,DNS:localhost"
 
 
 def self_signed(directory: Path) -> tuple[Path, Path]:
-    """A certificate that nobody else vouches for, and its key."""
+    """A self-signed certificate and its key."""
     certificate, key = directory / "own.pem", directory / "own.key"
     _openssl(
         *("req", "-x509", *_NEW_KEY, "-days", "2", "-subj", "/CN=localhost", "-addext", _NAMES),
@@ -19,16 +19,16 @@ def self_signed(directory: Path) -> tuple[Path, Path]:
     return certificate, key
 
 
-def signed_by_an_authority(directory: Path) -> tuple[Path, Path]:
-    """A certificate, without that of the authority that vouches for it, and its key."""
-    authority, its_key = self_signed(directory)
+def ca_signed(directory: Path) -> tuple[Path, Path]:
+    """A certificate signed by a private authority (not included), and its key."""
+    authority, authority_key = self_signed(directory)
     certificate, key, request = (directory / f"leaf.{kind}" for kind in ("pem", "key", "csr"))
     names = directory / "names"
     names.write_text(_NAMES + "\n")
     _openssl("req", *_NEW_KEY, "-subj", "/CN=leaf", "-keyout", str(key), "-out", str(request))
     _openssl(
         *("x509", "-req", "-days", "2", "-CAcreateserial", "-in", str(request)),
-        *("-CA", str(authority), "-CAkey", str(its_key)),
+        *("-CA", str(authority), "-CAkey", str(authority_key)),
         *("-extfile", str(names), "-out", str(certificate)),
     )
     return certificate, key

@@ -1,4 +1,4 @@
-"""SwanLake: a lakehouse server, and the client that speaks to it."""
+"""SwanLake: a lakehouse server and its client."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from swanlake.errors import (
     TooManyRequests,
     WriterError,
 )
-from swanlake.pipeline.transforms import transform
 
 if TYPE_CHECKING:
     from swanlake.client import (
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
     )
     from swanlake.client import AsyncFlightSQLPool as AsyncPool
     from swanlake.client import FlightSQLPool as Pool
+    from swanlake.jobs.transforms.registry import transform
 
 __all__ = [
     "AsyncFlightSQLPool",
@@ -93,9 +93,11 @@ _ALIASES = {"Pool": "FlightSQLPool", "AsyncPool": "AsyncFlightSQLPool"}
 
 
 def __getattr__(name: str) -> Any:
-    """The client when it is first asked for: Spark's workers have neither Flight nor protobuf."""
+    """Imports a name at its first use: Spark workers have neither Flight nor protobuf."""
     if name not in __all__:
         raise AttributeError(f"module 'swanlake' has no attribute {name!r}")
     if name == "dbapi":
         return import_module("swanlake.client.dbapi")
+    if name == "transform":
+        return import_module("swanlake.jobs.transforms.registry").transform
     return getattr(import_module("swanlake.client"), _ALIASES.get(name, name))

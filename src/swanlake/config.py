@@ -1,4 +1,4 @@
-"""The settings: one table, from which flags, environment, TOML and the documentation follow.
+"""The settings: one table that defines flags, environment variables, TOML keys and their docs.
 
 Precedence: command line > environment > TOML file > default. A setting named ``max_sessions`` is
 the flag ``--max-sessions``, the variable ``SWANLAKE_MAX_SESSIONS`` and the TOML key
@@ -19,17 +19,16 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from swanlake.errors import ConfigError
 
 ENV_PREFIX = "SWANLAKE_"
-#: The queue's variables are known without our prefix too.
+#: The queue's variables may omit SWANLAKE_.
 QUEUE_PREFIX = "DUCKLING_QUEUE_"
 CONFIG_ENV = "SWANLAKE_CONFIG"
 DEFAULT_CONFIG_FILE = "swanlake.toml"
 
-#: Variables with our prefix that are read elsewhere: the file itself, the client's connection.
+#: Variables with the prefix that are not settings: the file's path, the client's connection.
 OTHER_VARIABLES = frozenset({CONFIG_ENV, "SWANLAKE_URL", "SWANLAKE_TOKEN"})
 
-#: Keys that begin so are Spark properties.
+#: Keys with this prefix are Spark properties.
 _SPARK_CONF = "spark_conf_"
-
 _SPARK_CONF_VARIABLE = ENV_PREFIX + _SPARK_CONF.upper()
 
 MASK = "********"
@@ -49,11 +48,9 @@ def _setting(
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What a server can be told. Each field is one row of the table."""
+    """The settings of a server. Each field is one row of the table."""
 
-    home: Path = _setting(
-        Path("swanlake-home"), "Directory that holds everything the embedded server keeps."
-    )
+    home: Path = _setting(Path("swanlake-home"), "Directory for all data of an embedded server.")
     host: str = _setting("127.0.0.1", "Address the Flight SQL server listens on.")
     port: int = _setting(
         4214, "Port the Flight SQL server listens on; 0 picks a free one.", minimum=0, maximum=65535
@@ -61,244 +58,248 @@ class Settings:
 
     advertised_url: str = _setting(
         "",
-        "Where Spark's executors reach this server, as `grpc://host:port` or `grpc+tls://…`, to "
-        "fetch what they cannot read from its disk. Empty: the address it listens on.",
+        "URL at which Spark executors reach this server to fetch queue segments, as "
+        "`grpc://host:port` or `grpc+tls://…`. Empty: the address it listens on.",
     )
 
     auth: Literal["none", "token"] = _setting(
         "none",
-        "`none` trusts every caller by the name it gives; `token` asks for a token that stands in "
-        "`<home>/tokens/<name>`.",
+        "`none` trusts the user name that a caller sends; `token` requires a token that a file "
+        "`<home>/tokens/<name>` contains.",
     )
     tls_cert: Path | None = _setting(
-        None, "PEM file with the server's certificate chain; turns TLS on."
+        None, "PEM file with the server's certificate chain. Enables TLS."
     )
     tls_key: Path | None = _setting(None, "PEM file with the private key of `tls_cert`.")
 
     metabase_url: str = _setting(
-        "",
-        "PostgreSQL URL of the lake's metadata. Empty: a SQLite file under `home`.",
-        secret=True,
+        "", "PostgreSQL URL of the lake's metadata. Empty: SQLite files under `home`.", secret=True
     )
     data_path: str = _setting(
         "",
-        "Where lakes keep their Parquet files, each under its name: a directory or s3://… "
+        "Directory or s3://… URL for Parquet files, with a subdirectory per catalog. "
         "Empty: `<home>/data`.",
     )
     ducklake_init_sql: str = _setting(
         "",
-        "SQL run once when the engine starts, after the lake is attached: secrets, more ATTACHes, "
+        "SQL that runs once when the engine starts, after the lake is attached: secrets, ATTACH, "
         "SET GLOBAL.",
         secret=True,
     )
 
     duckdb_memory_limit: str = _setting(
         "",
-        "Memory the engine may use, such as `8GB`. Empty: DuckDB's default, 80 % of the machine.",
+        "Memory limit of the engine, such as `8GB`. Empty: DuckDB's default, 80 % of the machine.",
     )
     duckdb_threads: int = _setting(0, "Threads of the engine. 0: one per core.", minimum=0)
     duckdb_temp_directory: Path | None = _setting(
-        None, "Where the engine and large pending results spill. Empty: `<home>/tmp`."
+        None, "Directory for spilled data of the engine and of results. Empty: `<home>/tmp`."
     )
 
-    max_sessions: int = _setting(100, "Sessions that may be open at once.", minimum=1)
+    max_sessions: int = _setting(100, "Maximum number of open sessions.", minimum=1)
     session_timeout_seconds: float = _setting(
-        1800.0, "A session idle for longer is closed. A running statement is activity.", minimum=0
+        1800.0, "Sessions idle for longer are closed. A running statement is activity.", minimum=0
     )
     session_sweep_seconds: float = _setting(
-        300.0, "How often idle sessions and unread results are looked for.", minimum=0.05
+        300.0, "Interval between checks for idle sessions and expired results.", minimum=0.05
     )
     session_isolation: Literal["shared", "instance"] = _setting(
         "shared",
-        "`shared`: all sessions are connections of one DuckDB instance. `instance`: each session "
-        "has an instance of its own.",
+        "`shared`: all sessions use one DuckDB instance, each on its own connection. `instance`: "
+        "each session has its own instance.",
     )
     warm_instances: int = _setting(
-        2, "Spare instances kept ready when `session_isolation` is `instance`.", minimum=0
+        2, "Instances kept ready in advance when `session_isolation` is `instance`.", minimum=0
     )
 
     query_timeout_seconds: float = _setting(
         0.0,
-        "A statement that runs longer is stopped. 0: no limit. A session option or the header "
+        "Statements that run longer are cancelled. 0: no limit. A session option or the header "
         "`x-swanlake-query-timeout-seconds` overrides it.",
         minimum=0,
     )
+    native_statements: Literal["on", "off"] = _setting(
+        "on",
+        "Runs statements on lake tables without DuckLake's extension where that is faster. `off`: "
+        "the extension runs every statement. Outcomes are the same, but the extension refuses "
+        "`INSERT … RETURNING`.",
+    )
     commit_lock_timeout_seconds: float = _setting(
-        30.0, "How long a write waits for its turn to commit to the lake.", minimum=0
+        30.0, "How long a write waits for other writers before it can commit.", minimum=0
     )
     result_buffer_bytes: int = _setting(
         64 * 1024 * 1024,
-        "Memory for the unread rest of a result whose session goes on to another statement; what "
-        "is larger spills to disk.",
+        "Memory for the unread rest of a result when its session runs another statement. Larger "
+        "results spill to disk.",
         minimum=0,
     )
     result_ttl_seconds: float = _setting(
-        600.0, "A result nobody fetches is dropped after this time.", minimum=1
+        600.0, "Results that are not fetched within this time are dropped.", minimum=1
     )
     shutdown_grace_seconds: float = _setting(
-        30.0, "How long running statements may finish after SIGTERM or SIGINT.", minimum=0
+        30.0, "Time for running statements to finish after SIGTERM or SIGINT.", minimum=0
     )
 
     duckling_queue_root: Path | None = _setting(
-        None, "Where the queue keeps rows that are not in the lake yet. Empty: `<home>/queue`."
+        None, "Directory for queued rows. Empty: `<home>/queue`."
     )
     duckling_queue_buffer_max_rows: int = _setting(
-        50_000, "A table with this many rows in the queue is flushed.", minimum=1
+        50_000, "A table with this many queued rows is flushed.", minimum=1
     )
     duckling_queue_rotate_size_bytes: int = _setting(
-        100_000_000, "A table with this many bytes in the queue is flushed.", minimum=1
+        100_000_000, "A table with this many queued bytes is flushed.", minimum=1
     )
     duckling_queue_rotate_interval_seconds: float = _setting(
-        300.0,
-        "Rows that have waited for so long are flushed, with all that came to their table since.",
-        minimum=0,
+        300.0, "A table whose oldest queued row is older than this is flushed.", minimum=0
     )
     duckling_queue_flush_interval_seconds: float = _setting(
         60.0,
-        "How often the queue looks for rows that have waited too long and for what other servers "
-        "left behind.",
+        "Interval between checks for rows that are due, and for segments that stopped servers left "
+        "behind.",
         minimum=0.05,
     )
     duckling_queue_max_parallel_flushes: int = _setting(
-        2, "Tables that are flushed at the same time.", minimum=1
+        2, "Maximum number of tables that are flushed concurrently.", minimum=1
     )
     duckling_queue_max_bytes: int = _setting(
         10_000_000_000,
-        "With so much on disk and not in the lake, the queue refuses more until it has flushed.",
+        "Maximum size of all queued rows on disk. Beyond it, inserts are refused until a flush "
+        "frees space.",
         minimum=1,
     )
     duckling_queue_retention_seconds: float = _setting(
-        0.0, "How long segments are kept after their flush. 0: not at all.", minimum=0
+        0.0, "How long segments are kept after their flush. 0: deleted at once.", minimum=0
     )
     duckling_queue_target_catalog: str = _setting(
-        "swanlake", "Where queued rows go when the session is not in a catalog of the lake."
+        "swanlake", "Catalog for queued rows of sessions that do not use a catalog of the lake."
     )
     duckling_queue_auto_create_tables: bool = _setting(
-        False, "An insert into the queue makes a table that does not exist, from its columns."
+        False, "An insert into the queue creates the table if it does not exist."
     )
     duckling_queue_dlq_target: str = _setting(
         "",
-        "Where segments go that can never be flushed: a directory or s3://… "
+        "Directory or s3://… URL for dead letters: segments that can never be flushed. "
         "Empty: `dead-letters` in the queue's directory.",
     )
     duckling_queue_in_transaction: Literal["refuse", "immediate"] = _setting(
         "refuse",
-        "An insert into the queue inside a transaction is refused, or done at once, whatever "
-        "becomes of the transaction.",
+        "`refuse`: an insert into the queue fails inside a transaction. `immediate`: it takes "
+        "effect at once, even if the transaction is rolled back.",
     )
 
     pipeline: Literal["spark", "inline"] = _setting(
         "spark",
-        "Where flushes and maintenance run: on Spark, or in the server's own process, for machines "
-        "without Java.",
+        "`spark`: flushes and maintenance run on Spark. `inline`: they run in the server process, "
+        "for machines without Java.",
     )
     spark_master: str = _setting(
-        "local[*]", "The Spark to use: `local[*]`, `spark://…`, `yarn` or `k8s://…`."
+        "local[*]", "Spark master: `local[*]`, `spark://…`, `yarn` or `k8s://…`."
     )
     spark_remote: str = _setting(
         "",
-        "A Spark Connect server, `sc://host:port`, to use instead; then no Java is needed here.",
+        "URL of a Spark Connect server, `sc://host:port`, to use instead of `spark_master`. This "
+        "machine then needs no Java.",
         secret=True,
     )
-    spark_memory: str = _setting("1g", "Memory of the JVM that Spark starts here.")
+    spark_memory: str = _setting("1g", "Memory of the JVM of the Spark driver.")
     spark_worker_memory: str = _setting(
-        "2GB", "Memory that DuckDB may use in each of Spark's Python workers; more is spilled."
+        "2GB", "Memory limit of DuckDB in each Python worker of Spark; beyond it, data spills."
     )
     spark_conf: str = _setting(
         "",
-        "Further Spark properties, a line `name=value` each. `SWANLAKE_SPARK_CONF_<name>` adds one "
-        "more, with underscores for the dots of its name (two for an underscore): "
+        "Additional Spark properties, one `name=value` per line. `SWANLAKE_SPARK_CONF_<name>` adds "
+        "one property, with underscores for the dots of its name (two for an underscore): "
         "`SWANLAKE_SPARK_CONF_spark_executor_memory=2g`. In TOML: `[spark.conf]`.",
         secret=True,
     )
     transforms: str = _setting(
         "",
-        "Python modules whose `@swanlake.transform` functions change queued rows on their way to "
-        "the lake, with commas between.",
+        "Comma-separated Python modules with `@swanlake.transform` functions, which change queued "
+        "rows before they reach the lake.",
     )
     spark_job_timeout_seconds: float = _setting(
-        3600.0, "A job on Spark that runs longer is stopped, and tried again later.", minimum=1
+        3600.0, "Spark jobs that run longer are cancelled and retried later.", minimum=1
     )
 
     maintenance: Literal["on", "off"] = _setting(
         "on",
-        "The server looks after its catalogs by itself: it compacts tables, deletes files that no "
-        "snapshot needs, and lets snapshots go if a rule for that is set. `off`: only when asked.",
+        "`on`: the server compacts tables, expires snapshots if a rule is set, and deletes "
+        "unneeded files automatically. `off`: only on request.",
     )
     maintenance_interval_seconds: float = _setting(
-        300.0, "How often the server looks whether there is something to maintain.", minimum=0.05
+        300.0, "Interval between checks whether maintenance is due.", minimum=0.05
     )
     maintenance_window: str = _setting(
         "",
-        "When maintenance may begin by itself, in UTC: `01:00-05:00`, or `22:00-04:00` across "
-        "midnight. Empty: always.",
+        "Time of day in UTC when automatic maintenance may start: `01:00-05:00`, or `22:00-04:00` "
+        "across midnight. Empty: always.",
     )
     maintenance_pause_seconds: float = _setting(
         600.0,
-        "The least time between two runs of one job on the same table or catalog. Runs that fail "
-        "or find nothing to do double it, up to an hour.",
+        "Minimum time between two runs of a job on the same table or catalog. It doubles with each "
+        "run that fails or finds nothing to do, up to an hour.",
         minimum=0,
     )
     maintenance_target_file_size_bytes: int = _setting(
         512 * 1024 * 1024,
-        "How large files become; what has three quarters of that is not small.",
+        "Target size of compacted files. Files below three quarters of it are small.",
         minimum=1,
     )
     maintenance_small_files: int = _setting(
-        10, "A table with at least so many small files is compacted.", minimum=2
+        10, "A table with at least this many small files is compacted.", minimum=2
     )
     maintenance_small_file_ratio: float = _setting(
-        0.25, "… if at least this part of its files is small.", minimum=0, maximum=1
+        0.25, "… if they are at least this fraction of its files.", minimum=0, maximum=1
     )
     maintenance_deleted_ratio: float = _setting(
         0.25,
-        "A table is compacted if at least this part of the rows in its files is deleted, and so "
-        "is each of its files of which that is true.",
+        "A table is compacted if at least this fraction of its rows is deleted. The same fraction "
+        "selects the files to rewrite.",
         minimum=0.001,
         maximum=1,
     )
     maintenance_inlined_rows: int = _setting(
-        1000, "A table with so many rows in the metadata is compacted.", minimum=1
+        1000, "A table with this many inlined rows is compacted.", minimum=1
     )
     maintenance_snapshot_max_age_seconds: float = _setting(
         0.0,
-        "Snapshots older than this expire, and time travel to them ends. 0: none do because of "
-        "their age.",
+        "Snapshots older than this expire; time travel to them is no longer possible. 0: no limit.",
         minimum=0,
     )
     maintenance_snapshot_keep_last: int = _setting(
         0,
-        "Snapshots expire but for so many, the newest. 0: none do because of their number. With "
-        "an age too, a snapshot expires if it is older and not among the newest.",
+        "Number of newest snapshots to keep; older ones expire. 0: no limit. If a maximum age is "
+        "set too, a snapshot expires only when both rules allow it.",
         minimum=0,
     )
     maintenance_cleanup_age_seconds: float = _setting(
         86_400.0,
-        "Files that no snapshot needs are deleted after this time: for longer than any query runs.",
+        "Files that no snapshot needs are deleted after this time. It must exceed the longest "
+        "query.",
         minimum=0,
     )
     maintenance_orphan_age_seconds: float = _setting(
         172_800.0,
-        "Files that no catalog knows are deleted when they are older: for longer than any write "
-        "takes until its commit.",
+        "Files that no catalog references are deleted when they are older. It must exceed the "
+        "longest write.",
         minimum=3600,
     )
 
     log_level: Literal["debug", "info", "warning", "error"] = _setting(
-        "info", "The least severe message that is logged."
+        "info", "Minimum severity of logged messages."
     )
     log_format: Literal["text", "json"] = _setting(
-        "text", "`text` for people, `json` for one object per line."
+        "text", "`text`: readable lines. `json`: one object per line."
     )
 
     @property
     def data_location(self) -> str:
-        """Where Parquet files go, with the default under the home directory filled in."""
+        """The location of Parquet files, with the default filled in."""
         return self.data_path or str(self.home.absolute() / "data")
 
     @property
     def temp_directory(self) -> Path:
-        """Where the engine and large results spill, with the default filled in."""
+        """The directory for spilled data, with the default filled in."""
         return (self.duckdb_temp_directory or self.home / "tmp").absolute()
 
 
@@ -320,7 +321,7 @@ class Setting:
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """All environment variables that set it."""
+        """The environment variables that set it."""
         short = self.name.upper()
         return (self.env, short) if short.startswith(QUEUE_PREFIX) else (self.env,)
 
@@ -338,7 +339,7 @@ class Setting:
         )
 
     def parse(self, raw: object, where: str) -> Any:
-        """Reads a value from text (environment, flag) or from a TOML value."""
+        """Parses a value from text (environment, flag) or from TOML."""
         try:
             if get_origin(self.type) is Literal:
                 value: Any = _parse_choice(raw, get_args(self.type))
@@ -354,7 +355,7 @@ class Setting:
         return value
 
     def show(self, value: Any) -> str:
-        """The value as it may be shown to anyone: a secret only says that it is set."""
+        """The value for display; a secret is masked."""
         if value is None or value == "":
             return ""
         return MASK if self.secret else str(value)
@@ -429,13 +430,13 @@ def _table() -> Iterator[Setting]:
         yield Setting(row.name, hints[row.name], row.default, **row.metadata)
 
 
-#: The table, by name, in the order in which it is documented.
+#: The rows of the table by name, in the order of the documentation.
 SETTINGS: Mapping[str, Setting] = {row.name: row for row in _table()}
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """The settings in force, and for each where it came from."""
+    """The effective settings, and the source of each."""
 
     settings: Settings
     sources: Mapping[str, str]
@@ -446,10 +447,7 @@ def load(
     environ: Mapping[str, str] | None = None,
     config_file: Path | None = None,
 ) -> Configuration:
-    """Reads all sources and checks every key and value in them.
-
-    Raises ConfigError for the first key that is unknown or value that is unreadable.
-    """
+    """Reads all sources; raises ConfigError for an unknown key or an invalid value."""
     environ = os.environ if environ is None else environ
     values: dict[str, Any] = {}
     sources = dict.fromkeys(SETTINGS, "default")
@@ -466,11 +464,11 @@ def load(
             continue
         _check_known(key, SETTINGS, f"{path}: unknown key")
         if key in values:
-            raise ConfigError(f"{path}: {key!r} is given twice, as a key and in a table.")
+            raise ConfigError(f"{path}: {key!r} is set twice, as a key and in a table.")
         take(key, raw, f"{path}: {key}", str(path))
 
     variables = {variable: row.name for row in SETTINGS.values() for variable in row.variables}
-    for variable, text in sorted(environ.items()):  # the longer name comes last, and wins
+    for variable, text in sorted(environ.items()):  # SWANLAKE_DUCKLING_… sorts last and wins
         if variable.upper().startswith(_SPARK_CONF_VARIABLE):
             key = _SPARK_CONF + variable[len(_SPARK_CONF_VARIABLE) :]
             properties.append(_spark_property(key, text, variable))
@@ -488,7 +486,7 @@ def load(
 
 
 def _spark_property(key: str, raw: object, where: str) -> str:
-    """A line of ``spark_conf``; a name without dots has underscores in their place."""
+    """A line of ``spark_conf``; in a name without dots, underscores stand for them."""
     name = key.removeprefix(_SPARK_CONF)
     if "." not in name:
         name = "_".join(part.replace("_", ".") for part in name.split("__"))
@@ -497,16 +495,15 @@ def _spark_property(key: str, raw: object, where: str) -> str:
     if isinstance(raw, bool):
         raw = str(raw).lower()
     if not name or not isinstance(raw, str | int | float) or "\n" in str(raw):
-        raise ConfigError(f"{where}: this cannot be the value of a Spark property.")
+        raise ConfigError(f"{where}: this is not a valid Spark property.")
     return f"{name if name.startswith('spark.') else f'spark.{name}'}={raw}"
 
 
 def _config_path(config_file: Path | None, environ: Mapping[str, str]) -> Path | None:
-    named = config_file or (Path(environ[CONFIG_ENV]) if environ.get(CONFIG_ENV) else None)
-    if named is None:
-        implied = Path(DEFAULT_CONFIG_FILE)
-        return implied if implied.is_file() else None
-    return named
+    named = config_file or environ.get(CONFIG_ENV)
+    if named:
+        return Path(named)
+    return Path(DEFAULT_CONFIG_FILE) if Path(DEFAULT_CONFIG_FILE).is_file() else None
 
 
 def _read_toml(path: Path) -> Iterator[tuple[str, object]]:
@@ -538,22 +535,22 @@ def _check_known(key: str, known: Mapping[str, object], complaint: str) -> None:
         raise ConfigError(f"{complaint} {key!r}; the nearest valid one is {nearest[0]!r}.")
 
 
-def reference() -> str:
-    """The table as Markdown: the whole of docs/configuration.md."""
+def settings_reference() -> str:
+    """The table as Markdown: the content of docs/configuration.md."""
     lines = [
         "# Configuration",
         "",
         "<!-- Generated by `make docs` from src/swanlake/config.py; edit the table there. -->",
         "",
-        "A setting can be given as a flag of `swanlake serve`, as an environment variable or as a",
-        "key of `swanlake.toml` (in the working directory, or the file that `--config` or",
-        "`SWANLAKE_CONFIG` names). The first of these wins, and then the default. A secret has no",
-        "flag, because every process list shows flags. In TOML a table is a prefix: `[duckdb]`",
-        "with `threads = 4` is `duckdb_threads = 4`.",
-        "`swanlake config show` prints what is in force and where it came from.",
+        "Set a setting by a flag of `swanlake serve`, by an environment variable or by a key of",
+        "`swanlake.toml`, in this order of precedence. The file is the one that `--config` or",
+        "`SWANLAKE_CONFIG` names, else `swanlake.toml` in the working directory. Secrets have no",
+        "flag, because process lists show flags. In TOML a table is a prefix: `[duckdb]` with",
+        "`threads = 4` is `duckdb_threads = 4`. `swanlake config show` prints every setting with",
+        "its effective value and its source.",
         "",
-        "An unknown key or an unreadable value stops the start with exit code 2. The variables of",
-        "the queue are known without `SWANLAKE_` too: `DUCKLING_QUEUE_ROOT`.",
+        "The server exits with code 2 on an unknown key or an invalid value. The variables of the",
+        "queue may omit `SWANLAKE_`: `DUCKLING_QUEUE_ROOT`.",
         "",
         "| setting | environment variable | type | default | |",
         "|---|---|---|---|---|",

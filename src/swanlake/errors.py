@@ -5,64 +5,63 @@
     ├── StartupError                  the server cannot start; carries the exit code
     │   ├── AddressInUse
     │   └── CatalogUnreachable
-    ├── InvalidRequest                the message makes no sense: malformed, wrong type, wrong count
-    ├── Unsupported                   understood, and not offered
+    ├── InvalidRequest                malformed, or of the wrong type or count
+    ├── Unsupported                   valid, but not supported
     ├── NotAuthenticated              no credentials, or wrong ones
-    ├── NotFound                      a handle, result or transaction that this caller does not have
-    ├── TransactionAborted            a statement failed in it; ROLLBACK is the way out
+    ├── NotFound                      the caller has no such handle, result or transaction
+    ├── TransactionAborted            a statement failed in it; only ROLLBACK ends it
     ├── SessionError
     │   ├── SessionLimitReached       no session is free
     │   └── SessionLost               the session, or the state it held, is gone
     ├── QueryError                    the engine refused or failed the statement
-    │   ├── InvalidStatement          mend the text, or a name in it
+    │   ├── InvalidStatement          the text, or a name in it, is wrong
     │   ├── InvalidValue              a value does not fit
     │   ├── ConstraintViolated
-    │   ├── StatementUnsupported      the engine cannot do it
-    │   ├── ResourceFailed            a file, an address, memory, a disk
-    │   ├── EngineFailed              in a way it should not
+    │   ├── StatementUnsupported      the engine does not support it
+    │   ├── ResourceFailed            a file, an address, memory or a disk failed
+    │   ├── EngineFailed              an internal error of the engine
     │   ├── QueryCancelled
     │   └── QueryTimeout (TimeoutError)
-    ├── LakeError                     a catalog cannot do what was asked
-    │   ├── AlreadyExists             the name is taken
-    │   ├── CatalogNotWritable        no fence, or something wrote around it; reading goes on
-    │   ├── CommitConflict            others changed what the commit was based on: do it again
+    ├── LakeError                     a catalog refused the request
+    │   ├── AlreadyExists             the name is in use
+    │   ├── CatalogNotWritable        the fence is missing or was bypassed; reads still work
+    │   ├── CommitConflict            a concurrent commit changed its basis: retry
     │   ├── CommitFailed              contention or lost connections outlasted the retries
-    │   └── CommitStateUnknown        it cannot be found out whether the commit happened
-    ├── PipelineFailed                a job on Spark failed; what it was for is as it was
-    │   └── TransformFailed           a transform raised, or gave what the table cannot take
+    │   └── CommitStateUnknown        it is not known whether the commit took effect
+    ├── PipelineFailed                a Spark job failed; nothing was changed
+    │   └── TransformFailed           a transform raised, or returned rows that do not fit the table
     ├── PoolError                     a client's pool of connections
     │   ├── PoolClosed
     │   ├── PoolTimeout (TimeoutError)  no connection became free in time
-    │   └── TooManyRequests           more wait for a connection than may
+    │   └── TooManyRequests           the queue for connections is full
     ├── WriterError                   a client's writer
     │   ├── WriterClosed
     │   ├── WriterTimeout (TimeoutError)  no room, or no acknowledgement, in time
-    │   ├── RowRefused (ValueError)   a row does not fit the table; it was not taken
-    │   └── RowsNotWritten            batches were given up; carries them
-    ├── ClientClosed                  the connection was closed by its owner
-    ├── ForkedProcess                 a child process uses what its parent had connected
-    └── ServerUnavailable             draining or overloaded: try again, here or elsewhere
+    │   ├── RowRefused (ValueError)   a row does not fit the table; the writer did not accept it
+    │   └── RowsNotWritten            the writer gave up batches; carries them
+    ├── ClientClosed                  the application closed the connection
+    ├── ForkedProcess                 a child process uses a connection of its parent
+    └── ServerUnavailable             draining or overloaded: retry, on this server or another
         ├── ServerUnreachable         no connection could be made: nothing was sent
-        ├── ConnectionLost            it broke while a statement was under way: done, or not
-        ├── MaintenanceRunning        somebody else maintains the catalog now
-        ├── PipelineUnavailable       Spark is not there now
-        └── QueueUnavailable          the queue cannot keep or flush rows now: its disk, its limits
-            └── QueueStateUnknown     its disk does not answer: kept, or not
+        ├── ConnectionLost            it broke during a statement, which may have taken effect
+        ├── MaintenanceRunning        another run maintains the catalog
+        ├── PipelineUnavailable       Spark is not running
+        └── QueueUnavailable          the queue cannot store or flush rows: its disk or its limits
+            └── QueueStateUnknown     its disk does not answer: the rows may have been stored
 
-Each of them is one of PEP 249's as well: SwanLakeError is what PEP 249 calls ``Error``, and below
-it stand
+Every error is also one of PEP 249's: SwanLakeError is its ``Error``, with these subclasses:
 
-    InterfaceError                    of the client's own: closed, misconfigured, forked
+    InterfaceError                    of the client: closed, misconfigured, forked
     DatabaseError                     of the server
     ├── DataError                     a value does not fit
-    ├── OperationalError              no fault of the program: networks, limits, conflicts
+    ├── OperationalError              outside of the program's control: networks, limits, conflicts
     ├── IntegrityError                a constraint
-    ├── InternalError                 the server's own fault, or a transaction out of step
+    ├── InternalError                 a defect of the server, or a failed transaction
     ├── ProgrammingError              the statement, or a name in it
     └── NotSupportedError
 
-An error is known by its ``identifier``: a stable word in capitals that begins every message on the
-wire, so that a client in any language can match it. ``docs/errors.md`` lists them all.
+The ``identifier`` of an error is a stable word in capitals. It begins every message that the server
+sends, so that a client in any language can match it. ``docs/errors.md`` lists all identifiers.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ from typing import Any, ClassVar
 
 
 class Code(Enum):
-    """The gRPC status an error travels as, among those a Python Flight server can send."""
+    """The gRPC status of an error, among those that a Python Flight server can send."""
 
     INVALID_ARGUMENT = "INVALID_ARGUMENT"
     NOT_FOUND = "NOT_FOUND"
@@ -86,15 +85,15 @@ class Code(Enum):
 
 
 class SwanLakeError(Exception):
-    """The root of the tree; catch it to catch everything SwanLake raises."""
+    """The base class of every error that SwanLake raises."""
 
     identifier: str = "SWANLAKE_ERROR"
     code: Code = Code.INTERNAL
-    #: True when the same request may succeed later without being changed.
+    #: True if the same request may succeed later.
     retryable: ClassVar[bool] = False
-    #: True when nobody can say whether the request was done.
+    #: True if it is not known whether the request took effect.
     in_doubt: ClassVar[bool] = False
-    #: The id of the statement that failed, where a client knows it.
+    #: The query id of the failed statement, if the client knows it.
     query_id: str | None = None
 
     def __init__(
@@ -112,44 +111,44 @@ class SwanLakeError(Exception):
 
     @property
     def wire_message(self) -> str:
-        """The message as clients see it: the identifier, a colon, the sentence."""
+        """The message as clients receive it: ``IDENTIFIER: sentence``."""
         return f"{self.identifier}: {self.message}"
 
 
 class InterfaceError(SwanLakeError):
-    """The client was used wrongly, or is of no use any more; the server had no part in it."""
+    """The client was misused, or is closed; the server was not involved."""
 
 
 class DatabaseError(SwanLakeError):
-    """The server could not do what it was asked, or could not be asked."""
+    """The server failed the request, or could not be reached."""
 
 
 class DataError(DatabaseError):
-    """A value does not fit where it was to go."""
+    """A value does not fit its type or column."""
 
 
 class OperationalError(DatabaseError):
-    """Something went wrong that the program can do nothing about."""
+    """A failure outside of the program's control, such as a lost connection or a conflict."""
 
 
 class IntegrityError(DatabaseError):
-    """A constraint of the table forbids the change."""
+    """A constraint of the table rejects the change."""
 
 
 class InternalError(DatabaseError):
-    """The server failed in a way it should not, or the transaction is out of step."""
+    """The server has a defect, or the transaction has failed."""
 
 
 class ProgrammingError(DatabaseError):
-    """The statement is wrong, or what it names is not there."""
+    """The statement is wrong, or names an object that does not exist."""
 
 
 class NotSupportedError(DatabaseError):
-    """The server understands what is wanted and does not offer it."""
+    """The server does not support the request."""
 
 
 class ConfigError(InterfaceError, ValueError):
-    """A setting is unknown or its value cannot be read."""
+    """A setting is unknown, or its value is invalid."""
 
     identifier = "CONFIG_INVALID"
     code = Code.INVALID_ARGUMENT
@@ -163,7 +162,7 @@ class StartupError(SwanLakeError):
 
 
 class AddressInUse(StartupError):
-    """Another process listens on the address."""
+    """The server cannot listen on the address."""
 
     identifier = "ADDRESS_IN_USE"
     exit_code = 3
@@ -185,7 +184,7 @@ class InvalidRequest(ProgrammingError):
 
 
 class Unsupported(NotSupportedError):
-    """The request is valid Flight SQL that SwanLake does not offer."""
+    """The request is valid Flight SQL that SwanLake does not support."""
 
     identifier = "NOT_SUPPORTED"
     code = Code.UNIMPLEMENTED
@@ -206,7 +205,7 @@ class NotFound(ProgrammingError):
 
 
 class TransactionAborted(InternalError):
-    """The transaction failed earlier and only ROLLBACK can end it."""
+    """A statement of the transaction failed; only ROLLBACK ends it."""
 
     identifier = "TRANSACTION_ABORTED"
     code = Code.INVALID_ARGUMENT
@@ -220,7 +219,7 @@ class SessionError(OperationalError):
 
 
 class SessionLimitReached(SessionError):
-    """All sessions are taken and none could be freed."""
+    """All sessions are in use and none could be closed."""
 
     identifier = "SESSION_LIMIT_REACHED"
     code = Code.UNAVAILABLE
@@ -228,7 +227,7 @@ class SessionLimitReached(SessionError):
 
 
 class SessionLost(SessionError):
-    """The session the caller meant, or the state it held, no longer exists."""
+    """The session of the caller, or its state, no longer exists."""
 
     identifier = "SESSION_LOST"
     code = Code.NOT_FOUND
@@ -241,31 +240,31 @@ class QueryError(DatabaseError):
 
 
 class InvalidStatement(QueryError, ProgrammingError):
-    """The text is not SQL, or what it names is not there or not of the right kind."""
+    """The text is not SQL, or names an object that does not exist or has the wrong type."""
 
 
 class InvalidValue(QueryError, DataError):
-    """A value cannot be what it is taken for."""
+    """A value cannot be converted, or is out of range."""
 
 
 class ConstraintViolated(QueryError, IntegrityError):
-    """A NOT NULL, CHECK, UNIQUE or key constraint."""
+    """A NOT NULL, CHECK, UNIQUE or key constraint rejects the change."""
 
 
 class StatementUnsupported(QueryError, NotSupportedError):
-    """DuckDB or DuckLake cannot do it."""
+    """DuckDB or DuckLake does not support the statement."""
 
 
 class ResourceFailed(QueryError, OperationalError):
-    """A file, an address, memory or a disk failed the statement, which may work another time."""
+    """A file, an address, memory or a disk failed; the statement may succeed later."""
 
 
 class EngineFailed(QueryError, InternalError):
-    """DuckDB or the server failed in a way it should not."""
+    """An internal error of DuckDB or of the server."""
 
 
 class QueryCancelled(QueryError, OperationalError):
-    """The statement was stopped: by its client, by another connection, or by a shutdown."""
+    """The statement was cancelled by its client, another connection or a shutdown."""
 
     identifier = "QUERY_CANCELLED"
     code = Code.CANCELLED
@@ -293,7 +292,7 @@ class ServerUnreachable(ServerUnavailable):
 
 
 class ConnectionLost(ServerUnavailable):
-    """The connection broke while a statement was under way: it was done whole, or not at all."""
+    """The connection broke during a statement, which took effect entirely or not at all."""
 
     identifier = "CONNECTION_LOST"
     retryable = False
@@ -301,25 +300,25 @@ class ConnectionLost(ServerUnavailable):
 
 
 class ClientClosed(InterfaceError):
-    """The connection, or what came from it, was closed by its owner."""
+    """The application closed the connection, or the object that belonged to it."""
 
     identifier = "CLIENT_CLOSED"
 
 
 class ForkedProcess(InterfaceError):
-    """A child process uses a client after its parent did, which gRPC does not survive."""
+    """A child process uses a client of its parent; gRPC does not support that."""
 
     identifier = "FORKED_PROCESS"
 
 
 class PoolError(OperationalError):
-    """A pool has no connection to give."""
+    """The pool cannot provide a connection."""
 
     identifier = "POOL_ERROR"
 
 
 class PoolClosed(PoolError):
-    """The pool is closed, or was while a caller waited."""
+    """The pool is closed, or was closed while the caller waited."""
 
     identifier = "POOL_CLOSED"
 
@@ -333,7 +332,7 @@ class PoolTimeout(PoolError, TimeoutError):
 
 
 class TooManyRequests(PoolError):
-    """More callers wait for a connection than may."""
+    """The pool's queue of waiting callers is full."""
 
     identifier = "TOO_MANY_REQUESTS"
     code = Code.UNAVAILABLE
@@ -341,21 +340,21 @@ class TooManyRequests(PoolError):
 
 
 class WriterError(SwanLakeError):
-    """A writer cannot take rows, or could not bring them to the server."""
+    """The writer cannot accept rows, or could not write them."""
 
     identifier = "WRITER_ERROR"
-    #: How many rows of the call were taken before it was raised.
+    #: The number of rows of the call that the writer accepted before the error.
     rows_taken: int = 0
 
 
 class WriterClosed(WriterError):
-    """The writer is closed and takes no more rows."""
+    """The writer is closed and accepts no more rows."""
 
     identifier = "WRITER_CLOSED"
 
 
 class WriterTimeout(WriterError, TimeoutError):
-    """The server did not take rows in the time that the caller gave; the writer goes on."""
+    """The server did not accept rows before the timeout; the writer keeps trying."""
 
     identifier = "WRITER_TIMEOUT"
     code = Code.DEADLINE_EXCEEDED
@@ -363,66 +362,66 @@ class WriterTimeout(WriterError, TimeoutError):
 
 
 class RowRefused(WriterError, ValueError):
-    """A row does not fit the table. It was not taken."""
+    """A row does not fit the table. The writer did not accept it."""
 
     identifier = "ROW_REFUSED"
     code = Code.INVALID_ARGUMENT
 
 
 class RowsNotWritten(WriterError):
-    """Batches were given up, as the client's ``Failure`` says of each."""
+    """The writer gave up batches; ``failures`` has a ``Failure`` for each."""
 
     identifier = "ROWS_NOT_WRITTEN"
     failures: tuple[Any, ...] = ()
 
 
 class MaintenanceRunning(ServerUnavailable):
-    """Another statement, or another server, maintains the catalog now. Nothing was done."""
+    """Another statement or server maintains the catalog. Nothing was changed."""
 
     identifier = "MAINTENANCE_RUNNING"
 
 
 class PipelineUnavailable(ServerUnavailable):
-    """Spark is being started, or was lost. What was to be done is done later."""
+    """Spark is starting, or was lost. The work is retried later."""
 
     identifier = "PIPELINE_UNAVAILABLE"
 
 
 class PipelineFailed(OperationalError):
-    """A job on Spark failed. Nothing was committed."""
+    """A Spark job failed. Nothing was committed."""
 
     identifier = "PIPELINE_FAILED"
     retryable = True
 
 
 class TransformFailed(PipelineFailed):
-    """A transform raised an error, or gave rows that the table cannot take; they stay queued."""
+    """A transform raised an error, or returned rows that do not fit; the rows stay queued."""
 
     identifier = "TRANSFORM_FAILED"
 
 
 class QueueUnavailable(ServerUnavailable):
-    """The queue cannot keep rows, or bring them to the lake, for now. Nothing was written."""
+    """The queue cannot store or flush rows at the moment. Nothing was written."""
 
     identifier = "QUEUE_UNAVAILABLE"
 
 
 class QueueStateUnknown(QueueUnavailable):
-    """The queue's disk does not answer: the rows are kept whole or not at all."""
+    """The queue's disk does not answer: the rows were stored entirely or not at all."""
 
     identifier = "QUEUE_STATE_UNKNOWN"
     in_doubt = True
 
 
 class LakeError(DatabaseError):
-    """A catalog of the lake cannot do what was asked."""
+    """A catalog of the lake refused the request."""
 
     identifier = "LAKE_ERROR"
     code = Code.INVALID_ARGUMENT
 
 
 class AlreadyExists(LakeError, ProgrammingError):
-    """A catalog, schema, table or view of that name is there already."""
+    """A catalog, schema, table or view of that name exists."""
 
     identifier = "ALREADY_EXISTS"
 
@@ -434,7 +433,7 @@ class CatalogNotWritable(LakeError, OperationalError):
 
 
 class CommitConflict(LakeError, OperationalError):
-    """Others changed what the commit was based on. Nothing was written."""
+    """A concurrent commit changed the basis of this one. Nothing was written."""
 
     identifier = "COMMIT_CONFLICT"
     code = Code.UNAVAILABLE
@@ -442,7 +441,7 @@ class CommitConflict(LakeError, OperationalError):
 
 
 class CommitFailed(LakeError, OperationalError):
-    """The commit met contention or lost connections more often than it may. Nothing was written."""
+    """Contention or lost connections outlasted the retries. Nothing was written."""
 
     identifier = "COMMIT_FAILED"
     code = Code.UNAVAILABLE
@@ -450,13 +449,13 @@ class CommitFailed(LakeError, OperationalError):
 
 
 class CommitLockTimeout(CommitFailed):
-    """Other writers had the catalog until the deadline. Nothing was written."""
+    """Other writers held the catalog's lock until the deadline. Nothing was written."""
 
     identifier = "COMMIT_LOCK_TIMEOUT"
 
 
 class CommitStateUnknown(LakeError, OperationalError):
-    """The connection was lost during COMMIT, and the catalog cannot be asked what became of it."""
+    """The connection was lost during COMMIT, and the catalog cannot be read to find out."""
 
     identifier = "COMMIT_STATE_UNKNOWN"
     code = Code.INTERNAL

@@ -1,4 +1,4 @@
-"""Two catalogs in one metabase: one that we write, and its twin that the stock extension writes."""
+"""Two catalogs in one metabase: one written by SwanLake, one by the stock extension."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from typing import Any
 import duckdb
 import pyarrow.parquet as pq
 
-from swanlake.lake.commit import Committed
-from swanlake.lake.datafile import write_delete_file
-from swanlake.lake.lake import Catalog, Lake
-from swanlake.lake.layout import Table
-from swanlake.lake.operations import Commit, Delete, FileDelete, Operation
+from swanlake.lake.catalog import Catalog
+from swanlake.lake.commit.protocol import Committed
+from swanlake.lake.files.datafile import write_delete_file
+from swanlake.lake.lake import Lake
+from swanlake.lake.model.layout import Table
+from swanlake.lake.model.operations import Commit, Delete, FileDelete, Operation
 from swanlake.sql.quoting import identifier, literal
-from tests.ducks import stock_duckdb
+from tests.stock_duckdb import stock_duckdb
 
-#: A row of the catalog's own tables, by column, and all rows by table.
+#: A row of a metadata table by column, and the rows of all metadata tables.
 Row = dict[str, Any]
 Tables = dict[str, list[Row]]
 
@@ -39,17 +40,17 @@ _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[47][0-9a-f]{3}-[89ab][0-9a-f]{3}-[
 
 @dataclass(frozen=True)
 class Difference:
-    """Something we write otherwise than the stock extension, on purpose."""
+    """A deliberate difference between our metadata and the stock extension's."""
 
     reason: str
-    #: Changes the tables of the stock extension's catalog to what ours hold.
+    #: Changes the stock extension's tables to what ours must hold.
     expect: Callable[[Tables], None]
 
 
-class Side:
-    """A catalog attached in stock DuckDB: its tables, and the tables that describe them.
+class AttachedCatalog:
+    """A catalog attached in stock DuckDB: its tables and its metadata tables.
 
-    The latter are read through DuckDB too: a second copy of SQLite in this process would break the
+    The metadata is read through DuckDB too: a second SQLite library in this process would break the
     locks of the first.
     """
 
@@ -59,40 +60,40 @@ class Side:
         self._metadata = f"__ducklake_metadata_{name}.{schema}"
 
     def __call__(self, sql: str) -> list[tuple[Any, ...]]:
-        """Runs statements in which ``lake`` is the catalog, and ``meta`` its own tables."""
+        """Runs statements in which ``lake`` means the catalog and ``meta`` its metadata tables."""
         sql = re.sub(r"\bmeta\.", f"{self._metadata}.ducklake_", sql)
         return self.connection.execute(re.sub(r"\blake\b", self.name, sql)).fetchall()
 
     def tables(self) -> Tables:
-        """All rows of all the catalog's own tables, without what is random in them."""
+        """All rows of all metadata tables, with random values replaced."""
         return {name: self._rows(name) for name in TABLES}
 
     def shape(self) -> dict[str, list[tuple[Any, ...]]]:
-        """The columns of all the catalog's own tables: their names and types."""
+        """Column names and types of all metadata tables."""
         return {
             name: self(f"SELECT column_name, column_type FROM (DESCRIBE FROM meta.{name})")
             for name in TABLES
         }
 
     def _rows(self, table: str) -> list[Row]:
-        found = self.connection.execute(f"FROM {self._metadata}.ducklake_{table}")
-        columns = [column[0] for column in found.description or ()]
+        result = self.connection.execute(f"FROM {self._metadata}.ducklake_{table}")
+        columns = [column[0] for column in result.description or ()]
         return [
             {
-                name: self._known(f"{table}.{name}", value)
+                name: self._normalized(f"{table}.{name}", value)
                 for name, value in zip(columns, row, strict=True)
             }
-            for row in found.fetchall()
+            for row in result.fetchall()
         ]
 
-    def _known(self, column: str, value: Any) -> Any:
-        """A value, with a word in place of what no two catalogs can have in common."""
+    def _normalized(self, column: str, value: Any) -> Any:
+        """A value with placeholders for what differs between any two catalogs."""
         if value is None:
             return None
         if column.endswith(("snapshot_time", "schedule_start")):
             return "<time>"
         if column in ("delete_file.file_size_bytes", "delete_file.footer_size"):
-            return "<size>"  # it holds the name of the data file, compressed
+            return "<size>"  # contains the random name of the data file, compressed
         if column.endswith("_uuid"):
             assert _UUID.fullmatch(str(value)), value
             return "<uuid>"
@@ -101,23 +102,25 @@ class Side:
         return value
 
 
-class Twins:
-    """A catalog that we write and one that the stock extension writes, both empty at first."""
+class CatalogPair:
+    """A catalog written by SwanLake and one by the stock extension, both initially empty."""
 
-    def __init__(self, lake: Lake, catalog: Catalog, ours: Side, stock: Side) -> None:
+    def __init__(
+        self, lake: Lake, catalog: Catalog, ours: AttachedCatalog, stock: AttachedCatalog
+    ) -> None:
         self.lake = lake
         self.catalog = catalog
-        #: Our catalog as stock DuckDB sees it.
+        #: Our catalog, attached in stock DuckDB.
         self.ours = ours
-        #: The twin.
+        #: The catalog of the stock extension.
         self.stock = stock
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
         return self.ours.connection
 
-    def both(self, *statements: str) -> None:
-        """Lets the stock extension do the same to both catalogs."""
+    def run_on_both(self, *statements: str) -> None:
+        """Runs the same statements on both catalogs, through the stock extension."""
         for sql in statements:
             self.ours(sql)
             self.stock(sql)
@@ -128,24 +131,24 @@ class Twins:
 
     def delete(self, where: str, table: str, schema: str = "main") -> Committed:
         """Deletes rows with our writer."""
-        found = self.catalog.table(schema, table)
-        return self.commit(deletion(self.ours, found, where), base=found.snapshot_id)
+        target = self.catalog.table(schema, table)
+        return self.commit(delete_operation(self.ours, target, where), base=target.snapshot_id)
 
     def commit(self, *operations: Operation, base: int | None = None) -> Committed:
         """Commits operations with our writer."""
         return self.catalog.commit(Commit(operations, base=base))
 
     def compare(self, *differences: Difference) -> None:
-        """Fails unless all rows of all tables of both catalogs are the same."""
+        """Checks that the metadata of both catalogs is equal but for the given differences."""
         expected = self.stock.tables()
         for difference in differences:
             difference.expect(expected)
-        found = self.ours.tables()
-        assert not (lines := list(_differing(found, expected))), "\n".join(lines)
+        actual = self.ours.tables()
+        assert not (lines := list(_differences(actual, expected))), "\n".join(lines)
         self.check()
 
     def check(self) -> None:
-        """Fails unless our catalog is sound and its files are as it says."""
+        """Checks that our catalog is sound and its files have the recorded sizes."""
         assert self.catalog.check() == []
         directories = (
             "(SELECT value FROM meta.metadata WHERE key = 'data_path') || s.path || t.path"
@@ -161,13 +164,13 @@ class Twins:
                 assert int.from_bytes(content[-8:-4], "little") == footer
 
 
-class TwinMaker:
-    """Makes twins in a metabase, all attached to one DuckDB."""
+class PairFactory:
+    """Creates pairs in a metabase, all attached to one DuckDB."""
 
     def __init__(self, metabase: str | Path, home: Path) -> None:
         self.lake = Lake.open(metabase, home / "data")
         if isinstance(metabase, Path):
-            metabase.mkdir()  # the first catalog in it may be one of the stock extension's
+            metabase.mkdir()  # the stock extension does not create it
         self._metabase = metabase
         self._home = home
         self._numbers = count(1)
@@ -177,41 +180,41 @@ class TwinMaker:
     def is_sqlite(self) -> bool:
         return isinstance(self._metabase, Path)
 
-    def make(self) -> Twins:
-        """A new pair; their names, and so their paths, have the same length."""
+    def create(self) -> CatalogPair:
+        """Creates a pair with names, and so paths, of the same length."""
         ours, stock = self.new_name("swan"), self.new_name("duck")
         catalog = self.lake.create_catalog(ours)
         self.lake.location(catalog.info).attach(self.connection)
         self.attach(stock)
-        for name in (ours, stock):  # as our writer does where nobody says otherwise
+        for name in (ours, stock):  # the default of our writer
             self.connection.execute(f"CALL {identifier(name)}.set_option('parquet_version', '2')")
-        return Twins(self.lake, catalog, self.side(ours), self.side(stock))
+        return CatalogPair(self.lake, catalog, self.attached(ours), self.attached(stock))
 
     def new_name(self, kind: str) -> str:
-        """A name that no catalog has."""
+        """A new catalog name."""
         return f"{kind}_{next(self._numbers):04}"
 
-    def attach(self, name: str, inlined_rows: int = 0) -> Side:
-        """Attaches a catalog with the stock extension, which makes it if it is not there."""
+    def attach(self, name: str, inlined_rows: int = 0) -> AttachedCatalog:
+        """Attaches a catalog with the stock extension, which creates it if it does not exist."""
         options = [
             f"DATA_PATH {literal(str(self._home / 'data' / name))}",
             f"DATA_INLINING_ROW_LIMIT {inlined_rows}",
         ]
         if isinstance(self._metabase, Path):
-            place = f"sqlite:{self._metabase / name}.sqlite"
+            source = f"sqlite:{self._metabase / name}.sqlite"
         else:
-            place = f"postgres:{self._metabase}"
+            source = f"postgres:{self._metabase}"
             options.append(f"METADATA_SCHEMA {literal('lake_' + name)}")
         self.connection.execute(
-            f"ATTACH {literal('ducklake:' + place)} AS {identifier(name)} ({', '.join(options)})"
+            f"ATTACH {literal('ducklake:' + source)} AS {identifier(name)} ({', '.join(options)})"
         )
-        return self.side(name)
+        return self.attached(name)
 
-    def side(self, name: str) -> Side:
-        """A catalog that is attached."""
-        return Side(self.connection, name, "main" if self.is_sqlite else f"lake_{name}")
+    def attached(self, name: str) -> AttachedCatalog:
+        """An attached catalog by name."""
+        return AttachedCatalog(self.connection, name, "main" if self.is_sqlite else f"lake_{name}")
 
-    def detach(self) -> None:
+    def detach_all(self) -> None:
         """Detaches every catalog."""
         for (name,) in self.connection.execute(
             "SELECT database_name FROM duckdb_databases() WHERE type = 'ducklake'"
@@ -223,8 +226,8 @@ class TwinMaker:
         self.lake.close()
 
 
-def deletion(side: Side, table: Table, where: str) -> Delete:
-    """What deletes rows of a table as it is now; files of which no row is left go whole."""
+def delete_operation(side: AttachedCatalog, table: Table, where: str) -> Delete:
+    """An operation that deletes rows; files without remaining rows are dropped whole."""
     name = f"lake.{identifier(table.schema)}.{identifier(table.name)}"
     chosen: dict[str, list[int]] = dict(
         side(f"SELECT filename, list(file_row_number) FROM {name} WHERE {where} GROUP BY filename")
@@ -253,13 +256,13 @@ def deletion(side: Side, table: Table, where: str) -> Delete:
     return Delete(table, tuple(deletes), tuple(dropped))
 
 
-def _differing(ours: Tables, stock: Tables) -> Iterator[str]:
-    """One line for every row that only one side has."""
+def _differences(ours: Tables, stock: Tables) -> Iterator[str]:
+    """One line for every metadata row that only one catalog has."""
     for name in TABLES:
-        left = [*stock[name]]
+        unmatched = [*stock[name]]
         for row in ours[name]:
-            if row in left:
-                left.remove(row)
+            if row in unmatched:
+                unmatched.remove(row)
             else:
                 yield f"ducklake_{name}, only ours:  {row}"
-        yield from (f"ducklake_{name}, only stock: {row}" for row in left)
+        yield from (f"ducklake_{name}, only stock: {row}" for row in unmatched)

@@ -9,28 +9,28 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from tests.differential.twins import TwinMaker, Twins
+from tests.differential.catalog_pair import CatalogPair, PairFactory
 
 
 @pytest.fixture(scope="session", params=["sqlite", "postgres"])
-def twin_maker(
+def pair_factory(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[TwinMaker]:
-    """One lake of each kind for all tests, which have catalogs of their own in it."""
-    home = tmp_path_factory.mktemp("twins")
+) -> Iterator[PairFactory]:
+    """One lake per kind of metabase; tests create catalogs in it."""
+    home = tmp_path_factory.mktemp("pairs")
     if request.param == "sqlite":
-        maker = TwinMaker(home / "catalogs", home)
+        maker = PairFactory(home / "catalogs", home)
     else:
-        url, name = request.getfixturevalue("postgres"), f"twins_{uuid4().hex}"
+        url, name = request.getfixturevalue("postgres"), f"pairs_{uuid4().hex}"
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute(f"CREATE DATABASE {name}")
-        maker = TwinMaker(make_conninfo(url, dbname=name), home)
+        maker = PairFactory(make_conninfo(url, dbname=name), home)
     yield maker
     maker.close()
 
 
 @pytest.fixture
-def twins(twin_maker: TwinMaker) -> Iterator[Twins]:
+def pair(pair_factory: PairFactory) -> Iterator[CatalogPair]:
     """Two empty catalogs: one of ours, and one of the stock extension."""
-    yield twin_maker.make()
-    twin_maker.detach()
+    yield pair_factory.create()
+    pair_factory.detach_all()

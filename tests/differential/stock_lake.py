@@ -1,4 +1,4 @@
-"""A lake of the stock DuckLake extension, to compare our own writer with."""
+"""A lake of the stock DuckLake extension, to compare our Parquet writer with."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from swanlake.lake.datafile import write_files
-from swanlake.lake.layout import Column, ColumnStats, DataFile, PartitionKey, SortKey, Table
-from swanlake.lake.stats import TableColumnStats
-from tests.ducks import stock_duckdb
+from swanlake.lake.files.datafile import write_files
+from swanlake.lake.model.layout import Column, ColumnStats, DataFile, PartitionKey, SortKey, Table
+from swanlake.lake.model.stats import TableColumnStats
+from tests.stock_duckdb import stock_duckdb
 
 _NAME = re.compile(
     r"ducklake-[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}\.parquet"
@@ -31,7 +31,7 @@ class StockLake:
             f"ATTACH 'ducklake:sqlite:{home / 'stock.db'}' AS lake "
             f"(DATA_PATH '{home / 'stock'}', DATA_INLINING_ROW_LIMIT 0)"
         )
-        # As our writer does where nobody says otherwise.
+        # The default of our writer.
         self.connection.execute("CALL lake.set_option('parquet_version', '2')")
 
     def close(self) -> None:
@@ -41,7 +41,7 @@ class StockLake:
         return self.connection.execute(sql).fetchall()
 
     def rows(self, sql: str, *parameters: object) -> list[tuple[Any, ...]]:
-        """Rows of the catalog's own tables."""
+        """Queries the metadata tables."""
         catalog = sqlite3.connect(self.home / "stock.db")
         try:
             return catalog.execute(sql, parameters).fetchall()
@@ -49,7 +49,7 @@ class StockLake:
             catalog.close()
 
     def write(self, sql: str, *parameters: object) -> None:
-        """Changes the catalog's own tables."""
+        """Changes the metadata tables."""
         catalog = sqlite3.connect(self.home / "stock.db")
         try:
             catalog.execute(sql, parameters)
@@ -58,7 +58,7 @@ class StockLake:
             catalog.close()
 
     def table(self, name: str) -> Table:
-        """The table as the catalog describes it, with a directory of our own for its files."""
+        """The table as the catalog describes it, with a separate directory for our files."""
         ((table_id,),) = self.rows(
             "SELECT table_id FROM ducklake_table WHERE table_name = ? AND end_snapshot IS NULL",
             name,
@@ -90,7 +90,7 @@ class StockLake:
         )
 
     def stock_file_path(self, name: str, number: int = 0) -> Path:
-        """A data file of the table, in the order in which they were written."""
+        """The path of a data file of the table, by its number in order of writing."""
         paths = self.rows(
             "SELECT path FROM ducklake_data_file WHERE table_id = ? ORDER BY data_file_id",
             self.table(name).id,
@@ -98,8 +98,8 @@ class StockLake:
         return self.home / "stock" / "main" / name / str(paths[number][0])
 
     def files(self, name: str, after: int = -1) -> list[DataFile]:
-        """The table's files beyond an id, as our writer would describe them, without names."""
-        found = self.rows(
+        """The table's files after an id, as our writer describes them, without random names."""
+        rows = self.rows(
             "SELECT data_file_id, path, record_count, file_size_bytes, footer_size "
             "FROM ducklake_data_file WHERE table_id = ? AND data_file_id > ? ORDER BY data_file_id",
             self.table(name).id,
@@ -108,26 +108,25 @@ class StockLake:
         return [
             without_name(
                 DataFile(
-                    path, rows, size, footer, self._file_stats(id_), self._partition_values(id_)
+                    path, records, size, footer, self._file_stats(id_), self._partition_values(id_)
                 )
             )
-            for id_, path, rows, size, footer in found
+            for id_, path, records, size, footer in rows
         ]
 
     def table_stats(self, name: str) -> dict[int, TableColumnStats]:
         """The table's column statistics by column id."""
-        found = self.rows(
+        rows = self.rows(
             "SELECT column_id, contains_null, contains_nan, min_value, max_value, extra_stats "
             "FROM ducklake_table_column_stats WHERE table_id = ?",
             self.table(name).id,
         )
         return {
-            row[0]: TableColumnStats(row[0], _bool(row[1]), _bool(row[2]), *row[3:])
-            for row in found
+            row[0]: TableColumnStats(row[0], _bool(row[1]), _bool(row[2]), *row[3:]) for row in rows
         }
 
     def _columns(self, table_id: int, parent: int | None = None) -> tuple[Column, ...]:
-        found = self.rows(
+        rows = self.rows(
             "SELECT column_id, column_name, column_type, nulls_allowed FROM ducklake_column "
             "WHERE table_id = ? AND parent_column IS ? AND end_snapshot IS NULL "
             "ORDER BY column_order",
@@ -136,11 +135,11 @@ class StockLake:
         )
         return tuple(
             Column(id_, name, type_, bool(nullable), None, self._columns(table_id, id_))
-            for id_, name, type_, nullable in found
+            for id_, name, type_, nullable in rows
         )
 
     def _file_stats(self, file_id: int) -> tuple[ColumnStats, ...]:
-        found = self.rows(
+        rows = self.rows(
             "SELECT column_id, column_size_bytes, value_count, null_count, min_value, max_value, "
             "contains_nan, extra_stats FROM ducklake_file_column_stats WHERE data_file_id = ? "
             "ORDER BY column_id",
@@ -148,22 +147,22 @@ class StockLake:
         )
         return tuple(
             ColumnStats(id_, size, values, nulls, low, high, _bool(nan), extra)
-            for id_, size, values, nulls, low, high, nan, extra in found
+            for id_, size, values, nulls, low, high, nan, extra in rows
         )
 
     def _partition_values(self, file_id: int) -> tuple[str | None, ...]:
-        found = self.rows(
+        rows = self.rows(
             "SELECT partition_value FROM ducklake_file_partition_value WHERE data_file_id = ? "
             "ORDER BY partition_key_index",
             file_id,
         )
-        return tuple(value for (value,) in found)
+        return tuple(value for (value,) in rows)
 
 
 def write_both(lake: StockLake, name: str, query: str) -> tuple[list[DataFile], list[DataFile]]:
     """Inserts the rows of a query with our writer and with the stock extension.
 
-    Gives the new files of both without their random names; every file of ours is as it says.
+    Returns the new files of both without random names; checks that ours match their description.
     """
     ((newest,),) = lake.rows("SELECT coalesce(max(data_file_id), -1) FROM ducklake_data_file")
     lake.execute(f"INSERT INTO lake.{name} {query}")
@@ -184,17 +183,17 @@ def without_name(file: DataFile) -> DataFile:
 
 def field_ids(path: Path) -> dict[str, int]:
     """The field id of every column of a Parquet file, nested ones by their dotted path."""
-    found: dict[str, int] = {}
+    ids: dict[str, int] = {}
 
-    def walk(field: Any, above: str) -> None:
-        name = f"{above}{field.name}"
-        found[name] = int((field.metadata or {}).get(b"PARQUET:field_id", -1))
+    def walk(field: Any, prefix: str) -> None:
+        name = f"{prefix}{field.name}"
+        ids[name] = int((field.metadata or {}).get(b"PARQUET:field_id", -1))
         for number in range(field.type.num_fields):
             walk(field.type.field(number), f"{name}.")
 
     for field in pq.ParquetFile(path).schema_arrow:
         walk(field, "")
-    return found
+    return ids
 
 
 def _by_path(files: Iterable[DataFile]) -> list[DataFile]:

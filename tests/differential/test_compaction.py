@@ -1,78 +1,82 @@
-"""Compaction leaves in the catalog what the stock extension leaves, but for what we do better."""
+"""Compaction leaves the same metadata as the stock extension's, but for deliberate differences."""
 
 from __future__ import annotations
 
-from swanlake.pipeline.compact import compact
-from swanlake.pipeline.compact_plan import CompactOptions
+from swanlake.maintenance.compaction.plan import CompactOptions
+from swanlake.maintenance.compaction.run import compact
+from tests.differential.catalog_pair import CatalogPair, Difference, PairFactory, Tables
 from tests.differential.test_operations import NUMBERS_SQL, SEEN_BY_INLINED_DELETES, numbers
-from tests.differential.twins import Difference, Tables, TwinMaker, Twins
-from tests.integration.lake.compacting import PlainRunner
+from tests.integration.lake.compaction_harness import PlainRunner
 
 INSERTS = [f"INSERT INTO lake.t {numbers(n, n + 10)}" for n in (0, 10, 20)]
 
 
-def run(twins: Twins) -> None:
-    table = twins.catalog.table("main", "t")
+def run_compaction(pair: CatalogPair) -> None:
+    table = pair.catalog.table("main", "t")
     options = CompactOptions(deleted_ratio=0.0)
-    compact(twins.catalog, table.id, PlainRunner(), options)
+    compact(pair.catalog, table.id, PlainRunner(), options)
 
 
-def test_a_merge(twins: Twins) -> None:
-    twins.both(NUMBERS_SQL, *INSERTS)
-    run(twins)
-    twins.stock("CALL ducklake_merge_adjacent_files('lake')")
-    twins.compare(SEEN_BY_INLINED_DELETES)
-    for version in range(1, twins.catalog.snapshot_id() + 1):
+def test_merge_writes_the_same_metadata(pair: CatalogPair) -> None:
+    pair.run_on_both(NUMBERS_SQL, *INSERTS)
+    run_compaction(pair)
+    pair.stock("CALL ducklake_merge_adjacent_files('lake')")
+    pair.compare(SEEN_BY_INLINED_DELETES)
+    for version in range(1, pair.catalog.newest_snapshot() + 1):
         rows = f"SELECT *, rowid, snapshot_id FROM lake.t AT (VERSION => {version}) ORDER BY ALL"
-        assert twins.ours(rows) == twins.stock(rows)
+        assert pair.ours(rows) == pair.stock(rows)
 
 
-def test_a_merge_that_sorts(twins: Twins) -> None:
-    """Rows keep their ids, written with them. The stock extension numbers them by their places."""
-    twins.both(NUMBERS_SQL, *INSERTS, "ALTER TABLE lake.t SET SORTED BY (t DESC)")
+def test_merge_of_a_sorted_table_keeps_row_ids(pair: CatalogPair) -> None:
+    """Our files store the row ids. The stock extension renumbers the rows by their position."""
+    pair.run_on_both(NUMBERS_SQL, *INSERTS, "ALTER TABLE lake.t SET SORTED BY (t DESC)")
     rows = "SELECT *, rowid FROM lake.t ORDER BY ALL"
-    before = twins.ours(rows)
-    run(twins)
-    twins.stock("CALL ducklake_merge_adjacent_files('lake')")
-    assert twins.ours(rows) == before
-    assert twins.stock(rows) != before
+    before = pair.ours(rows)
+    run_compaction(pair)
+    pair.stock("CALL ducklake_merge_adjacent_files('lake')")
+    assert pair.ours(rows) == before
+    assert pair.stock(rows) != before
 
 
-def test_a_rewrite(twins: Twins) -> None:
-    twins.both(NUMBERS_SQL, INSERTS[0], INSERTS[1], "DELETE FROM lake.t WHERE i IN (3, 4, 19)")
+def test_rewrite_keeps_totals_bounds_and_history(pair: CatalogPair) -> None:
+    pair.run_on_both(
+        NUMBERS_SQL, INSERTS[0], INSERTS[1], "DELETE FROM lake.t WHERE i IN (3, 4, 19)"
+    )
     before = {
-        v: twins.ours(f"SELECT *, rowid FROM lake.t AT (VERSION => {v}) ORDER BY ALL")
-        for v in range(1, twins.catalog.snapshot_id() + 1)
+        v: pair.ours(f"SELECT *, rowid FROM lake.t AT (VERSION => {v}) ORDER BY ALL")
+        for v in range(1, pair.catalog.newest_snapshot() + 1)
     }
-    run(twins)
-    twins.stock("CALL ducklake_rewrite_data_files('lake', delete_threshold => 0)")
-    ours, stock = twins.ours.tables(), twins.stock.tables()
+    run_compaction(pair)
+    pair.stock("CALL ducklake_rewrite_data_files('lake', delete_threshold => 0)")
+    ours, stock = pair.ours.tables(), pair.stock.tables()
     newest = {row["snapshot_id"]: row["changes_made"] for row in ours["snapshot_changes"]}
     assert newest[max(newest)] == "inline_flush:1,rewrite_delete:1"
     (totals,), (stock_totals,) = ours["table_stats"], stock["table_stats"]
     for name in ("record_count", "next_row_id"):
         assert totals[name] == stock_totals[name]
-    # The stock extension narrows these, and then reads rows of the past wrong that lie outside.
+    # The stock extension narrows these bounds, and then misses rows of older snapshots.
     assert [row["max_value"] for row in ours["table_column_stats"]] == ["19", "n9"]
     assert [row["max_value"] for row in stock["table_column_stats"]] == ["18", "n9"]
     for version, rows in before.items():
         query = f"SELECT *, rowid FROM lake.t AT (VERSION => {version}) ORDER BY ALL"
-        assert twins.ours(query) == rows
-    head = twins.catalog.snapshot_id()
+        assert pair.ours(query) == rows
+    head = pair.catalog.newest_snapshot()
     changes = f"FROM ducklake_table_changes('lake', 'main', 't', {head}, {head})"
-    assert twins.ours(changes.replace("'lake'", f"'{twins.ours.name}'")) == []
-    assert twins.stock(changes.replace("'lake'", f"'{twins.stock.name}'")) != []
+    assert pair.ours(changes.replace("'lake'", f"'{pair.ours.name}'")) == []
+    assert pair.stock(changes.replace("'lake'", f"'{pair.stock.name}'")) != []
 
 
-def test_inlined_rows(twin_maker: TwinMaker, twins: Twins) -> None:
-    for side in (twins.ours, twins.stock):
-        twins.connection.execute(f"DETACH {side.name}")
-        twin_maker.attach(side.name, inlined_rows=10)
-    twins.both(NUMBERS_SQL, f"INSERT INTO lake.t {numbers(0, 3)}")
-    twins.both(f"INSERT INTO lake.t {numbers(3, 5)}")
-    run(twins)
-    twins.stock("CALL ducklake_flush_inlined_data('lake')")
-    twins.compare(KEPT_ROW_IDS)
+def test_flush_of_inlined_rows_writes_the_same_metadata(
+    pair_factory: PairFactory, pair: CatalogPair
+) -> None:
+    for side in (pair.ours, pair.stock):
+        pair.connection.execute(f"DETACH {side.name}")
+        pair_factory.attach(side.name, inlined_rows=10)
+    pair.run_on_both(NUMBERS_SQL, f"INSERT INTO lake.t {numbers(0, 3)}")
+    pair.run_on_both(f"INSERT INTO lake.t {numbers(3, 5)}")
+    run_compaction(pair)
+    pair.stock("CALL ducklake_flush_inlined_data('lake')")
+    pair.compare(STORED_ROW_IDS)
 
 
 def _no_row_id_start(tables: Tables) -> None:
@@ -81,8 +85,8 @@ def _no_row_id_start(tables: Tables) -> None:
     row["row_id_start"] = None
 
 
-KEPT_ROW_IDS = Difference(
-    "A file whose rows carry their ids has no first one. The stock extension notes the lowest, and "
-    "when it merges such a file with its neighbours takes the others for those that follow.",
+STORED_ROW_IDS = Difference(
+    "A file with stored row ids has no row_id_start. The stock extension records the lowest id "
+    "and, when it merges the file with others, assumes that the rest follow it.",
     _no_row_id_start,
 )

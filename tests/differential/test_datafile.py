@@ -1,4 +1,4 @@
-"""Our Parquet files and statistics are those of the stock DuckLake extension."""
+"""Our Parquet files and statistics equal those of the stock DuckLake extension."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from swanlake.errors import InvalidRequest, Unsupported
-from swanlake.lake.datafile import remove_files, write_delete_file, write_files
-from swanlake.lake.layout import Column, DataFile, PartitionKey, Table, TableOptions
-from swanlake.lake.stats import TableColumnStats, merge
-from swanlake.lake.types import ColumnSpec, duckdb_type, number_columns
-from tests.differential.stock import StockLake, field_ids, write_both
+from swanlake.lake.files.datafile import remove_files, write_delete_file, write_files
+from swanlake.lake.model.layout import Column, DataFile, PartitionKey, Table, TableOptions
+from swanlake.lake.model.stats import TableColumnStats, merge
+from swanlake.lake.model.types import ColumnSpec, duckdb_type, number_columns
+from tests.differential.stock_lake import StockLake, field_ids, write_both
 
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StockLake]:
-    """One lake for all tests; every test has a table of its own."""
+    """One lake for all tests; every test uses its own table."""
     stock = StockLake(tmp_path_factory.mktemp("lake"))
     yield stock
     stock.close()
@@ -32,11 +32,11 @@ _numbers = count()
 
 @pytest.fixture
 def name() -> str:
-    """The name of a table that no other test has."""
+    """A table name that no other test uses."""
     return f"t{next(_numbers)}"
 
 
-#: A type, the values of a first insert and those of a second one.
+#: A type, the values of a first insert and of a second one.
 VALUES = {
     "boolean": ("BOOLEAN", "(false), (NULL)", "(true)"),
     "int8": ("TINYINT", "(-128), (5)", "(127), (NULL)"),
@@ -113,12 +113,12 @@ VALUES = {
     "geometry empty": ("GEOMETRY", "('POINT EMPTY'::GEOMETRY)", "('POINT(1 2)'::GEOMETRY)"),
     "geometry null": ("GEOMETRY", "(NULL)", "('POINT(1 2)'::GEOMETRY)"),
 }
-#: Types whose values DuckDB does not count: we say so, and the stock extension says there are none.
+#: Types whose values DuckDB does not count: we store NULL, the stock extension zero.
 UNCOUNTED = ("timetz", "interval")
 
 
-def as_counted(files: list[DataFile], table: Table) -> list[DataFile]:
-    """The stock extension's files, with what we do not believe of them taken out."""
+def without_uncounted(files: list[DataFile], table: Table) -> list[DataFile]:
+    """The stock extension's files without counts of types that DuckDB does not count."""
     uncounted = {column.id for column in table.leaves() if column.type in UNCOUNTED}
     return [
         replace(
@@ -135,7 +135,7 @@ def as_counted(files: list[DataFile], table: Table) -> list[DataFile]:
 
 
 def merged_stats(table: Table, files: list[DataFile]) -> dict[int, TableColumnStats]:
-    """What our merge makes of the files, one after the other."""
+    """Table statistics that our merge computes from the files, in order."""
     types = {column.id: column.type for column in table.leaves()}
     merged: dict[int, TableColumnStats] = {}
     for file in files:
@@ -146,7 +146,9 @@ def merged_stats(table: Table, files: list[DataFile]) -> dict[int, TableColumnSt
 
 
 @pytest.mark.parametrize("case", VALUES)
-def test_files_and_statistics_are_the_same(lake: StockLake, name: str, case: str) -> None:
+def test_files_and_statistics_equal_the_stock_extensions(
+    lake: StockLake, name: str, case: str
+) -> None:
     type_, first, second = VALUES[case]
     lake.execute(f'CREATE TABLE lake.{name} (id INTEGER, "x ""y" {type_})')
     table = lake.table(name)
@@ -156,8 +158,8 @@ def test_files_and_statistics_are_the_same(lake: StockLake, name: str, case: str
     all_ours = []
     for values in (first, second):
         query = f"SELECT 7, x::{type_} FROM (VALUES {values}) v(x)"
-        ours, theirs = write_both(lake, name, query)
-        assert ours == as_counted(theirs, table)
+        ours, stock_files = write_both(lake, name, query)
+        assert ours == without_uncounted(stock_files, table)
         all_ours += ours
     for path in Path(table.directory).iterdir():
         assert field_ids(path) == field_ids(lake.stock_file_path(name))
@@ -195,29 +197,31 @@ PARTITIONS = {
 
 
 @pytest.mark.parametrize("case", PARTITIONS)
-def test_partitions_are_the_same(lake: StockLake, name: str, case: str) -> None:
+def test_partitioned_files_equal_the_stock_extensions(
+    lake: StockLake, name: str, case: str
+) -> None:
     columns, keys, values = PARTITIONS[case]
     lake.execute(f"CREATE TABLE lake.{name} ({columns})")
     lake.execute(f"ALTER TABLE lake.{name} SET PARTITIONED BY ({keys})")
     table = lake.table(name)
     types = ", ".join(f"c{n}::{duckdb_type(c)}" for n, c in enumerate(table.columns))
     names = ", ".join(f"c{n}" for n in range(len(table.columns)))
-    ours, theirs = write_both(lake, name, f"SELECT {types} FROM (VALUES {values}) v({names})")
-    assert ours == theirs
+    ours, stock_files = write_both(lake, name, f"SELECT {types} FROM (VALUES {values}) v({names})")
+    assert ours == stock_files
     stock = lake.stock_file_path(name)
     for path in Path(table.directory).rglob("*.parquet"):
         assert field_ids(path) == field_ids(stock)
     assert not list(Path(table.directory).glob(".swanlake-*"))
 
 
-def test_rows_are_sorted_as_the_table_says(lake: StockLake, name: str) -> None:
+def test_rows_are_sorted_by_the_sort_keys(lake: StockLake, name: str) -> None:
     lake.execute(f"CREATE TABLE lake.{name} (k INTEGER, v VARCHAR)")
     lake.execute(f"ALTER TABLE lake.{name} SET SORTED BY (k % 3 DESC NULLS FIRST, v ASC)")
     table = lake.table(name)
     assert table.sort_keys
     query = "SELECT i, 'v' || i FROM range(9) r(i) UNION ALL SELECT NULL, 'n'"
-    ours, theirs = write_both(lake, name, query)
-    assert ours == theirs
+    ours, stock_files = write_both(lake, name, query)
+    assert ours == stock_files
     (path,) = Path(table.directory).iterdir()
     rows = f"SELECT k, v FROM read_parquet('{path}')"
     assert lake.execute(rows) == lake.execute(
@@ -225,8 +229,8 @@ def test_rows_are_sorted_as_the_table_says(lake: StockLake, name: str) -> None:
     )
 
 
-class TestWhereTheStockExtensionLosesRows:
-    """We say less than the stock extension, or something wider, where what it says is not true."""
+class TestWiderStatistics:
+    """Our statistics are wider than the stock extension's where its own would lose rows."""
 
     def files(self, lake: StockLake, name: str, type_: str, *inserts: str) -> list[DataFile]:
         lake.execute(f"CREATE TABLE lake.{name} (x {type_})")
@@ -245,7 +249,9 @@ class TestWhereTheStockExtensionLosesRows:
             ("(repeat('é', 300)), (NULL)", ""),
         ],
     )
-    def test_texts_without_bounds(self, lake: StockLake, name: str, values: str, low: str) -> None:
+    def test_text_without_an_upper_bound_keeps_the_table_unbounded(
+        self, lake: StockLake, name: str, values: str, low: str
+    ) -> None:
         first, second = self.files(lake, name, "VARCHAR", values, "('x'), ('z')")
         assert (first.column_stats[0].min, first.column_stats[0].max) == (low, None)
         table = lake.table(name)
@@ -253,35 +259,35 @@ class TestWhereTheStockExtensionLosesRows:
         assert (merged.min, merged.max) == (low, None)
         assert merged_stats(table, [second, first])[1] == merged
 
-        # The stock extension takes the bounds of the second file for those of the table.
+        # The stock extension takes the bounds of the second file as the table's.
         for insert in (values, "('x'), ('z')"):
             lake.execute(f"INSERT INTO lake.{name} VALUES {insert}")
         assert (lake.table_stats(name)[1].min, lake.table_stats(name)[1].max) == ("x", "z")
 
-    def test_text_after_nothing_but_null(self, lake: StockLake, name: str) -> None:
+    def test_file_of_nulls_keeps_the_table_unbounded(self, lake: StockLake, name: str) -> None:
         files = self.files(lake, name, "VARCHAR", "(NULL)", "('x')")
         merged = merged_stats(lake.table(name), files)[1]
         assert (merged.contains_null, merged.min, merged.max) == (True, "", None)
 
-    def test_a_file_of_nothing_but_nan_leaves_the_bounds(self, lake: StockLake, name: str) -> None:
+    def test_file_of_nan_keeps_the_bounds(self, lake: StockLake, name: str) -> None:
         files = self.files(lake, name, "DOUBLE", "(1), (2)", "('nan'::DOUBLE)")
         assert merged_stats(lake.table(name), files)[1] == TableColumnStats(
             1, False, True, "1.0", "2.0"
         )
 
-    def test_boxes_are_rounded_outward(self, lake: StockLake, name: str) -> None:
+    def test_bounding_boxes_are_rounded_outward(self, lake: StockLake, name: str) -> None:
         (file,) = self.files(lake, name, "GEOMETRY", "('POINT(0.0000004 -0.0000004)'::GEOMETRY)")
         assert file.column_stats[0].extra == (
             '{"bbox": {"xmin": 0.000000, "xmax": 0.000001, "ymin": -0.000001, "ymax": -0.000000, '
             '"zmin": null, "zmax": null, "mmin": null, "mmax": null}, "types": ["point"]}'
         )
 
-    def test_nothing_is_said_of_variants(self, lake: StockLake, name: str) -> None:
+    def test_variants_have_no_statistics(self, lake: StockLake, name: str) -> None:
         (file,) = self.files(lake, name, "VARIANT", "(1::VARIANT)")
         known = TableColumnStats(1, False, extra="[]")
         assert merge("variant", known, file.column_stats[0]) == TableColumnStats(1)
 
-    def test_a_struct_can_be_required(self, lake: StockLake, name: str) -> None:
+    def test_struct_column_can_be_not_null(self, lake: StockLake, name: str) -> None:
         lake.execute(f"CREATE TABLE lake.{name} (s STRUCT(a INTEGER) NOT NULL)")
         with pytest.raises(duckdb.Error, match=f"NOT NULL constraint failed: main.{name}.s"):
             write_files(lake.connection, "SELECT NULL", lake.table(name))
@@ -294,7 +300,7 @@ def table(tmp_path: Path) -> Table:
     return Table(1, "main", "t", f"{tmp_path}/new/t/", number_columns(specs))
 
 
-def test_no_rows_make_no_file(lake: StockLake, table: Table) -> None:
+def test_empty_input_writes_no_file(lake: StockLake, table: Table) -> None:
     assert write_files(lake.connection, "SELECT 1, 'a' WHERE false", table) == []
     partitioned = replace(table, partition_id=1, partition_keys=(PartitionKey(1),))
     assert write_files(lake.connection, "SELECT 1, 'a' WHERE false", partitioned) == []
@@ -308,7 +314,7 @@ def test_values_are_cast_and_parameters_bound(lake: StockLake, table: Table) -> 
     assert rows == [(12, "3"), (12, "4")]
 
 
-def test_large_inputs_are_split(lake: StockLake, table: Table) -> None:
+def test_large_input_is_split_into_files(lake: StockLake, table: Table) -> None:
     query = "SELECT i, md5(i::VARCHAR) FROM range(400_000) r(i)"
     small = replace(table, options=TableOptions(target_file_size=4_000_000))
     files = write_files(lake.connection, query, small)
@@ -316,7 +322,7 @@ def test_large_inputs_are_split(lake: StockLake, table: Table) -> None:
     assert sum(file.record_count for file in files) == 400_000
 
 
-def test_options_reach_the_file(lake: StockLake, table: Table) -> None:
+def test_table_options_apply_to_the_file(lake: StockLake, table: Table) -> None:
     options = TableOptions("zstd", 5, "V2", row_group_size=2048)
     query = "SELECT i, 'a' FROM range(5000) r(i)"
     (file,) = write_files(lake.connection, query, replace(table, options=options))
@@ -326,7 +332,7 @@ def test_options_reach_the_file(lake: StockLake, table: Table) -> None:
 
 
 @pytest.mark.parametrize("keys", [(), (PartitionKey(1),)])
-def test_a_failure_leaves_no_file(
+def test_failed_write_leaves_no_file(
     lake: StockLake, table: Table, keys: tuple[PartitionKey, ...]
 ) -> None:
     small = TableOptions(target_file_size=1_000_000)
@@ -337,7 +343,7 @@ def test_a_failure_leaves_no_file(
     assert list(Path(table.directory).iterdir()) == []
 
 
-def test_files_that_cannot_be_moved_are_all_removed(
+def test_failed_rename_removes_all_files(
     lake: StockLake, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     moved: list[str] = []
@@ -356,14 +362,14 @@ def test_files_that_cannot_be_moved_are_all_removed(
     assert list(Path(table.directory).rglob("*.parquet")) == []
 
 
-def test_removed_files_are_gone(lake: StockLake, table: Table) -> None:
+def test_remove_files_is_idempotent(lake: StockLake, table: Table) -> None:
     files = write_files(lake.connection, "SELECT 1, 'a'", table)
     remove_files(table, files)
     remove_files(table, files)
     assert list(Path(table.directory).iterdir()) == []
 
 
-def test_what_cannot_be_written_is_refused(lake: StockLake, table: Table) -> None:
+def test_unsupported_writes_are_refused(lake: StockLake, table: Table) -> None:
     with pytest.raises(InvalidRequest, match="has 2 columns, and the rows to write have 3"):
         write_files(lake.connection, "SELECT 1, 'a', 2", table)
     with pytest.raises(Unsupported, match=r"main\.t is encrypted"):
@@ -378,7 +384,7 @@ def test_what_cannot_be_written_is_refused(lake: StockLake, table: Table) -> Non
         write_delete_file(lake.connection, table, "/x.parquet", [])
 
 
-def test_the_stock_extension_reads_our_delete_files(lake: StockLake, name: str) -> None:
+def test_stock_extension_reads_our_delete_files(lake: StockLake, name: str) -> None:
     lake.execute(f"CREATE TABLE lake.{name} AS SELECT range AS i FROM range(10)")
     data_file = lake.stock_file_path(name)
     table = replace(lake.table(name), directory=f"{data_file.parent}/")

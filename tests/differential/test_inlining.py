@@ -1,4 +1,4 @@
-"""Rows that we keep in the metadata are those that the stock extension keeps, in every way."""
+"""Our inlined rows equal those of the stock extension."""
 
 from __future__ import annotations
 
@@ -12,66 +12,72 @@ import pyarrow as pa
 import pytest
 
 from swanlake.errors import CommitConflict
-from swanlake.lake.commit import Committed
-from swanlake.lake.inlined_tables import can_inline
-from swanlake.lake.inlining import inlined
-from swanlake.lake.lake import Catalog, new_table
-from swanlake.lake.layout import SortKey
-from swanlake.lake.operations import Commit, CreateTable, InlineInsert
-from swanlake.lake.types import ColumnSpec
+from swanlake.lake.catalog import Catalog, new_table
+from swanlake.lake.commit.protocol import Committed
+from swanlake.lake.files.inlined_tables import can_inline
+from swanlake.lake.files.inlining import inline_rows
+from swanlake.lake.model.layout import SortKey
+from swanlake.lake.model.operations import Commit, CreateTable, InlineInsert
+from swanlake.lake.model.types import ColumnSpec
 from swanlake.sql.quoting import identifier
-from tests.differential.test_compaction import run
+from tests.differential.catalog_pair import (
+    AttachedCatalog,
+    CatalogPair,
+    Difference,
+    PairFactory,
+    Tables,
+)
+from tests.differential.test_compaction import run_compaction
 from tests.differential.test_operations import NUMBERS_SQL, numbers
-from tests.differential.twins import Difference, Side, Tables, TwinMaker, Twins
 
 Rows = list[tuple[Any, ...]]
 
 
 @pytest.fixture
-def inlining(twin_maker: TwinMaker, twins: Twins) -> Twins:
-    """Twins for which stock DuckDB inlines up to ten rows."""
-    for side in (twins.ours, twins.stock):
-        attach(twin_maker, side, 10)
-    return twins
+def inlining(pair_factory: PairFactory, pair: CatalogPair) -> CatalogPair:
+    """A pair in which the stock extension inlines up to ten rows."""
+    for side in (pair.ours, pair.stock):
+        attach(pair_factory, side, 10)
+    return pair
 
 
-def attach(maker: TwinMaker, side: Side, inlined_rows: int) -> None:
+def attach(factory: PairFactory, side: AttachedCatalog, inlined_rows: int) -> None:
     side.connection.execute(f"DETACH {side.name}")
-    maker.attach(side.name, inlined_rows)
+    factory.attach(side.name, inlined_rows)
 
 
-def arrow(twins: Twins, query: str) -> pa.Table:
-    """The rows of a query, as a session hands them to Arrow."""
-    cursor = twins.connection.cursor()
+def arrow(pair: CatalogPair, query: str) -> pa.Table:
+    """The rows of a query as an Arrow table, as a session produces them."""
+    cursor = pair.connection.cursor()
     cursor.execute("SET arrow_lossless_conversion = true")
     return cursor.execute(query).to_arrow_table()
 
 
-def small(twins: Twins, query: str, name: str = "t") -> InlineInsert:
-    made = inlined(twins.catalog.table("main", name), arrow(twins, query), blind=True)
-    assert made is not None
-    return made
+def inline_insert(pair: CatalogPair, query: str, name: str = "t") -> InlineInsert:
+    operation = inline_rows(pair.catalog.table("main", name), arrow(pair, query), blind=True)
+    assert operation is not None
+    return operation
 
 
-def insert(twins: Twins, query: str, name: str = "t") -> Committed:
-    """Inserts rows with our writer, and keeps them in the metadata."""
-    made = small(twins, query, name)
-    assert not isinstance(made.table, CreateTable)
-    return twins.commit(made, base=made.table.snapshot_id)
+def insert(pair: CatalogPair, query: str, name: str = "t") -> Committed:
+    """Inserts inlined rows with our writer."""
+    operation = inline_insert(pair, query, name)
+    assert not isinstance(operation.table, CreateTable)
+    return pair.commit(operation, base=operation.table.snapshot_id)
 
 
-def insert_both(twins: Twins, query: str, name: str = "t") -> None:
-    insert(twins, query, name)
-    twins.stock(f"INSERT INTO lake.{name} {query}")
+def insert_both(pair: CatalogPair, query: str, name: str = "t") -> None:
+    insert(pair, query, name)
+    pair.stock(f"INSERT INTO lake.{name} {query}")
 
 
-def kept(side: Side) -> dict[str, Rows]:
-    """Every table of rows in the metadata: its columns, their types, and its rows."""
-    found = side("SELECT table_name FROM meta.inlined_data_tables ORDER BY ALL")
+def inlined_tables(side: AttachedCatalog) -> dict[str, Rows]:
+    """All inlined data tables: their columns, types and rows."""
+    names = side("SELECT table_name FROM meta.inlined_data_tables ORDER BY ALL")
     return {
         name: side(f"SELECT column_name, column_type FROM (DESCRIBE FROM meta.{_short(name)})")
         + side(f"FROM meta.{_short(name)} ORDER BY row_id, begin_snapshot")
-        for (name,) in found
+        for (name,) in names
     }
 
 
@@ -79,23 +85,27 @@ def _short(name: str) -> str:
     return str(name).removeprefix("ducklake_")
 
 
-def compare(twins: Twins, *differences: Difference) -> None:
-    twins.compare(*differences)
-    assert repr(kept(twins.ours)) == repr(kept(twins.stock))  # NaN is no other than itself
+def compare(pair: CatalogPair, *differences: Difference) -> None:
+    pair.compare(*differences)
+    assert repr(inlined_tables(pair.ours)) == repr(
+        inlined_tables(pair.stock)
+    )  # as text, because NaN does not equal itself
 
 
-# ---- what is written ---------------------------------------------------------------------------
+# ---- inserts -----------------------------------------------------------------------------------
 
 
-def test_the_first_rows_of_a_table_of_ours(inlining: Twins, twin_maker: TwinMaker) -> None:
-    """There is no table for them yet: it comes with a new version of the schema."""
-    attach(twin_maker, inlining.stock, 0)
+def test_first_insert_creates_the_inlined_table(
+    inlining: CatalogPair, pair_factory: PairFactory
+) -> None:
+    """The insert also makes a new schema version, so that clients reload the table."""
+    attach(pair_factory, inlining.stock, 0)
     inlining.catalog.create_table(
         "main", "t", [ColumnSpec("i", "BIGINT"), ColumnSpec("t", "VARCHAR")]
     )
     inlining.stock(NUMBERS_SQL)
-    attach(twin_maker, inlining.stock, 10)
-    assert inlining.ours("FROM lake.t") == []  # a client that knows the table without it
+    attach(pair_factory, inlining.stock, 10)
+    assert inlining.ours("FROM lake.t") == []  # a client that loaded the table without it
     insert_both(inlining, numbers(0, 3))
     assert len(inlining.ours("FROM lake.t")) == 3
     insert_both(inlining, numbers(3, 4))
@@ -103,26 +113,28 @@ def test_the_first_rows_of_a_table_of_ours(inlining: Twins, twin_maker: TwinMake
     compare(inlining)
 
 
-def test_rows_for_a_table_of_the_stock_extension(inlining: Twins) -> None:
-    inlining.both(NUMBERS_SQL)
+def test_inserts_into_a_table_of_the_stock_extension(inlining: CatalogPair) -> None:
+    inlining.run_on_both(NUMBERS_SQL)
     insert_both(inlining, numbers(0, 3))
-    inlining.both(f"INSERT INTO lake.t {numbers(7, 9)}", f"INSERT INTO lake.t {numbers(20, 90)}")
+    inlining.run_on_both(
+        f"INSERT INTO lake.t {numbers(7, 9)}", f"INSERT INTO lake.t {numbers(20, 90)}"
+    )
     insert_both(inlining, "SELECT NULL, 'x' UNION ALL SELECT -5, NULL")
     compare(inlining)
 
 
-def test_a_table_that_comes_with_its_rows(inlining: Twins) -> None:
-    made = new_table("main", "t", [ColumnSpec("i", "BIGINT"), ColumnSpec("t", "VARCHAR")])
-    rows = inlined(made, arrow(inlining, numbers(0, 3)))
+def test_table_created_with_inlined_rows(inlining: CatalogPair) -> None:
+    created = new_table("main", "t", [ColumnSpec("i", "BIGINT"), ColumnSpec("t", "VARCHAR")])
+    rows = inline_rows(created, arrow(inlining, numbers(0, 3)))
     assert rows is not None
-    inlining.commit(made, rows)
+    inlining.commit(created, rows)
     inlining.stock(f"CREATE TABLE lake.t AS {numbers(0, 3)}")
     compare(inlining)
 
 
 @pytest.fixture
-def roomy(inlining: Twins) -> Twins:
-    """A table of ours, made where small inserts are to be kept in the metadata, and its twin."""
+def prepared(inlining: CatalogPair) -> CatalogPair:
+    """A table created with its inlined table because the catalog's inlining limit is set."""
     for side in (inlining.ours, inlining.stock):
         side("CALL lake.set_option('data_inlining_row_limit', 10)")
     inlining.catalog.create_table(
@@ -132,116 +144,124 @@ def roomy(inlining: Twins) -> Twins:
     return inlining
 
 
-def schema_version(twins: Twins) -> int:
-    return int(twins.ours("SELECT max(schema_version) FROM meta.snapshot")[0][0])
+def schema_version(pair: CatalogPair) -> int:
+    return int(pair.ours("SELECT max(schema_version) FROM meta.snapshot")[0][0])
 
 
-def test_a_table_that_comes_with_room_for_rows(roomy: Twins) -> None:
-    """No client reads the catalog again for the first of them."""
-    compare(roomy)
-    assert roomy.ours("FROM lake.t") == []
-    version = schema_version(roomy)
-    insert_both(roomy, numbers(0, 3))
-    assert schema_version(roomy) == version
-    assert len(roomy.ours("FROM lake.t")) == 3
-    roomy.both(
+def test_inserts_into_a_prepared_table_keep_the_schema_version(prepared: CatalogPair) -> None:
+    """Clients need not reload the catalog for the first row."""
+    compare(prepared)
+    assert prepared.ours("FROM lake.t") == []
+    version = schema_version(prepared)
+    insert_both(prepared, numbers(0, 3))
+    assert schema_version(prepared) == version
+    assert len(prepared.ours("FROM lake.t")) == 3
+    prepared.run_on_both(
         f"INSERT INTO lake.t {numbers(7, 9)}",
         "UPDATE lake.t SET t = 'updated' WHERE i = 1",
         "DELETE FROM lake.t WHERE i = 2",
     )
-    insert_both(roomy, numbers(20, 21))
-    assert schema_version(roomy) == version
-    compare(roomy)
-    roomy.both("ALTER TABLE lake.t ADD COLUMN x INTEGER")
-    insert_both(roomy, "SELECT 30, 'n', 3")
-    compare(roomy)
-    assert roomy.ours("SELECT count(*), max(x) FROM lake.t") == [(6, 3)]
-    roomy.both("DROP TABLE lake.t")
-    compare(roomy)
+    insert_both(prepared, numbers(20, 21))
+    assert schema_version(prepared) == version
+    compare(prepared)
+    prepared.run_on_both("ALTER TABLE lake.t ADD COLUMN x INTEGER")
+    insert_both(prepared, "SELECT 30, 'n', 3")
+    compare(prepared)
+    assert prepared.ours("SELECT count(*), max(x) FROM lake.t") == [(6, 3)]
+    prepared.run_on_both("DROP TABLE lake.t")
+    compare(prepared)
 
 
-def test_room_for_rows_that_an_alteration_left_behind(roomy: Twins, twin_maker: TwinMaker) -> None:
-    insert(roomy, numbers(0, 1))
-    roomy.ours("CALL lake.set_option('data_inlining_row_limit', 0)")
-    attach(twin_maker, roomy.ours, 0)
-    roomy.ours("ALTER TABLE lake.t ADD COLUMN x INTEGER")
-    insert(roomy, "SELECT 1, 'n', 3")
-    assert roomy.ours("SELECT i, x FROM lake.t ORDER BY i") == [(0, None), (1, 3)]
-    _same_after_folding(roomy)
+def test_altered_table_without_inlined_table_gets_one(
+    prepared: CatalogPair, pair_factory: PairFactory
+) -> None:
+    insert(prepared, numbers(0, 1))
+    prepared.ours("CALL lake.set_option('data_inlining_row_limit', 0)")
+    attach(pair_factory, prepared.ours, 0)
+    prepared.ours("ALTER TABLE lake.t ADD COLUMN x INTEGER")
+    insert(prepared, "SELECT 1, 'n', 3")
+    assert prepared.ours("SELECT i, x FROM lake.t ORDER BY i") == [(0, None), (1, 3)]
+    _assert_same_after_flush(prepared)
 
 
-def test_deletes_from_files_of_a_table_with_room_for_them(roomy: Twins) -> None:
-    roomy.append(numbers(0, 50), "t")
-    roomy.stock(f"INSERT INTO lake.t {numbers(0, 50)}")
-    roomy.both("DELETE FROM lake.t WHERE i IN (3, 5)")
+def test_deletes_from_files_of_a_prepared_table_are_inlined(prepared: CatalogPair) -> None:
+    prepared.append(numbers(0, 50), "t")
+    prepared.stock(f"INSERT INTO lake.t {numbers(0, 50)}")
+    prepared.run_on_both("DELETE FROM lake.t WHERE i IN (3, 5)")
     deletes = "SELECT * FROM meta.inlined_delete_1 ORDER BY ALL"
-    assert roomy.ours(deletes) == roomy.stock(deletes)
-    assert len(roomy.ours(deletes)) == 2
-    assert roomy.ours("SELECT count(*) FROM lake.t") == [(48,)]
-    insert(roomy, numbers(60, 62))
-    _same_after_folding(roomy)
-    assert roomy.ours("SELECT count(*) FROM lake.t") == [(50,)]
+    assert prepared.ours(deletes) == prepared.stock(deletes)
+    assert len(prepared.ours(deletes)) == 2
+    assert prepared.ours("SELECT count(*) FROM lake.t") == [(48,)]
+    insert(prepared, numbers(60, 62))
+    _assert_same_after_flush(prepared)
+    assert prepared.ours("SELECT count(*) FROM lake.t") == [(50,)]
 
 
-def test_room_that_stays_empty(roomy: Twins, twin_maker: TwinMaker) -> None:
-    """Forks, compaction, expiry and checks find tables without rows."""
-    name = twin_maker.new_name("fork")
-    fork = roomy.lake.fork_catalog(roomy.catalog.name, name)
-    roomy.lake.location(fork.info).attach(roomy.connection)
-    forked = Twins(roomy.lake, fork, twin_maker.side(name), roomy.stock)
-    for twins in (roomy, forked):
-        run(twins)
-        assert twins.ours("FROM meta.inlined_delete_1") == twins.ours("FROM lake.t") == []
-        survey = twins.catalog.survey(1 << 20).tables[0]
+def test_empty_inlined_tables_are_forked_compacted_and_dropped(
+    prepared: CatalogPair, pair_factory: PairFactory
+) -> None:
+    """Forks, compaction, expiry and checks accept inlined tables without rows."""
+    name = pair_factory.new_name("fork")
+    fork = prepared.lake.fork_catalog(prepared.catalog.name, name)
+    prepared.lake.location(fork.info).attach(prepared.connection)
+    forked = CatalogPair(prepared.lake, fork, pair_factory.attached(name), prepared.stock)
+    for pair in (prepared, forked):
+        run_compaction(pair)
+        assert pair.ours("FROM meta.inlined_delete_1") == pair.ours("FROM lake.t") == []
+        survey = pair.catalog.survey(1 << 20).tables[0]
         assert (survey.inlined_rows, survey.deleted_rows) == (0, 0)
-        version = schema_version(twins)
-        insert(twins, numbers(0, 3))
-        assert schema_version(twins) == version
-        assert len(twins.ours("FROM lake.t")) == 3
-        _same_after_folding(twins)
-        twins.catalog.drop_table("main", "t")
-        twins.catalog.expire(keep_last=1)
-        twins.check()
-        assert twins.ours("FROM meta.inlined_data_tables") == []
+        version = schema_version(pair)
+        insert(pair, numbers(0, 3))
+        assert schema_version(pair) == version
+        assert len(pair.ours("FROM lake.t")) == 3
+        _assert_same_after_flush(pair)
+        pair.catalog.drop_table("main", "t")
+        pair.catalog.expire(keep_last=1)
+        pair.check()
+        assert pair.ours("FROM meta.inlined_data_tables") == []
         with pytest.raises(duckdb.Error, match="does not exist"):
-            twins.ours("FROM meta.inlined_delete_1")
+            pair.ours("FROM meta.inlined_delete_1")
 
 
-def test_no_rows(inlining: Twins) -> None:
-    inlining.both(NUMBERS_SQL)
+def test_insert_of_no_rows_writes_none(inlining: CatalogPair) -> None:
+    inlining.run_on_both(NUMBERS_SQL)
     insert(inlining, numbers(0, 0))
     assert inlining.ours("SELECT count(*) FROM lake.t") == [(0,)]
-    assert kept(inlining.ours) == kept(inlining.stock)
+    assert inlined_tables(inlining.ours) == inlined_tables(inlining.stock)
 
 
-def test_altered_tables(inlining: Twins, twin_maker: TwinMaker) -> None:
-    inlining.both(NUMBERS_SQL)
+def test_inserts_after_alterations(inlining: CatalogPair, pair_factory: PairFactory) -> None:
+    inlining.run_on_both(NUMBERS_SQL)
     insert_both(inlining, numbers(0, 2))
-    inlining.both("ALTER TABLE lake.t ADD COLUMN x INTEGER DEFAULT 7")
+    inlining.run_on_both("ALTER TABLE lake.t ADD COLUMN x INTEGER DEFAULT 7")
     insert_both(inlining, "SELECT 2, 'n', 3")
-    inlining.both("COMMENT ON TABLE lake.t IS 'x'", "ALTER TABLE lake.t RENAME COLUMN t TO text")
+    inlining.run_on_both(
+        "COMMENT ON TABLE lake.t IS 'x'", "ALTER TABLE lake.t RENAME COLUMN t TO text"
+    )
     insert_both(inlining, "SELECT 3, 'n', NULL")
-    inlining.both("ALTER TABLE lake.t SET PARTITIONED BY (i)")
+    inlining.run_on_both("ALTER TABLE lake.t SET PARTITIONED BY (i)")
     insert_both(inlining, "SELECT 4, 'n', 5")
-    inlining.both("ALTER TABLE lake.t ALTER COLUMN x TYPE BIGINT", "ALTER TABLE lake.t DROP text")
+    inlining.run_on_both(
+        "ALTER TABLE lake.t ALTER COLUMN x TYPE BIGINT", "ALTER TABLE lake.t DROP text"
+    )
     insert_both(inlining, "SELECT 5, 5_000_000_000")
     compare(inlining)
     rows = [(0, 7), (1, 7), (2, 3), (3, None), (4, 5), (5, 5_000_000_000)]
     assert inlining.ours("FROM lake.t ORDER BY ALL") == rows
-    # Who alters it without inlining makes no table for rows of the new columns; we do.
-    attach(twin_maker, inlining.ours, 0)
+    # Altering without inlining creates no inlined table for the new columns; our insert does.
+    attach(pair_factory, inlining.ours, 0)
     inlining.ours("ALTER TABLE lake.t ADD COLUMN y DATE")
     insert(inlining, "SELECT 6, 6, DATE '2024-02-29'")
-    attach(twin_maker, inlining.ours, 10)
+    attach(pair_factory, inlining.ours, 10)
     inlining.ours("INSERT INTO lake.t VALUES (7, 7, NULL)")
     assert inlining.ours("SELECT i, x FROM lake.t ORDER BY ALL") == [*rows, (6, 6), (7, 7)]
     inlining.check()
 
 
 @pytest.mark.parametrize("name", ["Mixed", 'A "b', "日本", "a.b", "it's", "%s", "a(b)", "Order"])
-def test_names_of_columns(inlining: Twins, name: str) -> None:
+def test_inserts_with_unusual_column_names(inlining: CatalogPair, name: str) -> None:
     quoted = identifier(name)
-    inlining.both(f"CREATE TABLE lake.t ({quoted} INTEGER, value_0 INTEGER)")
+    inlining.run_on_both(f"CREATE TABLE lake.t ({quoted} INTEGER, value_0 INTEGER)")
     insert_both(inlining, "SELECT 1, 2")
     compare(inlining)
     inlining.catalog.create_table(
@@ -322,15 +342,15 @@ def _like_files(tables: Tables) -> None:
 
 
 LIKE_FILES = Difference(
-    "What is known of inlined rows is written as for files: NaN is no bound and is said to be "
-    "there, and blobs are in hexadecimal digits. The stock extension has two forms of both.",
+    "Statistics of inlined rows are written as those of files: NaN is flagged and is not a bound, "
+    "and blobs are hexadecimal. The stock extension writes both differently for inlined rows.",
     _like_files,
 )
 
 
 @pytest.mark.parametrize("type_", VALUES)
-def test_values_of_every_type(inlining: Twins, type_: str) -> None:
-    inlining.both(f"CREATE TABLE lake.t (i INTEGER, c {type_})")
+def test_values_of_every_type_equal_the_stock_extensions(inlining: CatalogPair, type_: str) -> None:
+    inlining.run_on_both(f"CREATE TABLE lake.t (i INTEGER, c {type_})")
     rows = ", ".join(f"({n}, CAST({value} AS {type_}))" for n, value in enumerate(VALUES[type_]))
     assert can_inline(inlining.catalog.table("main", "t"))
     insert_both(inlining, f"FROM (VALUES {rows}, (-1, NULL)) v(i, c)")
@@ -338,42 +358,42 @@ def test_values_of_every_type(inlining: Twins, type_: str) -> None:
     for value in VALUES[type_]:
         same = f"SELECT count(*) FROM lake.t WHERE c = CAST({value} AS {type_})"
         assert inlining.ours(same) == inlining.stock(same)
-    _same_after_folding(inlining)
+    _assert_same_after_flush(inlining)
 
 
-def test_decimals_without_an_integer_part(inlining: Twins) -> None:
-    """DuckDB shows them without a zero before the point, and reads them with one too."""
-    inlining.both("CREATE TABLE lake.t (c DECIMAL(38,38))")
+def test_decimals_without_an_integer_part_are_readable(inlining: CatalogPair) -> None:
+    """DuckDB prints them without a leading zero, and reads both forms."""
+    inlining.run_on_both("CREATE TABLE lake.t (c DECIMAL(38,38))")
     insert_both(inlining, f"SELECT CAST('{'0.'.ljust(40, '9')}' AS DECIMAL(38,38))")
     assert inlining.ours("FROM lake.t") == inlining.stock("FROM lake.t")
     inlining.ours("INSERT INTO lake.t VALUES (-0.5)")
     insert(inlining, "SELECT CAST(0.25 AS DECIMAL(38,38))")
     assert inlining.ours("SELECT count(*) FROM lake.t WHERE c < 0.3") == [(2,)]
-    _same_after_folding(inlining)
+    _assert_same_after_flush(inlining)
 
 
-def test_numbers_that_are_none(inlining: Twins) -> None:
-    inlining.both("CREATE TABLE lake.t (f FLOAT, d DOUBLE)")
+def test_nan_is_inlined(inlining: CatalogPair) -> None:
+    inlining.run_on_both("CREATE TABLE lake.t (f FLOAT, d DOUBLE)")
     insert_both(inlining, "SELECT 'nan'::FLOAT, 'nan'::DOUBLE UNION ALL SELECT 5, 5")
     compare(inlining, LIKE_FILES)
     inlining.ours("INSERT INTO lake.t VALUES ('nan', 7)")
     insert(inlining, "SELECT 9::FLOAT, 9::DOUBLE")
     assert inlining.ours("SELECT count(*) FROM lake.t WHERE f > 8") == [(3,)]
     assert inlining.ours("SELECT count(*) FROM lake.t WHERE d = 7") == [(1,)]
-    _same_after_folding(inlining)
+    _assert_same_after_flush(inlining)
 
 
-def test_texts_with_zeros_and_long_ones(inlining: Twins) -> None:
-    inlining.both("CREATE TABLE lake.t (i INTEGER, c VARCHAR)")
+def test_texts_with_zero_bytes_and_long_texts_are_inlined(inlining: CatalogPair) -> None:
+    inlining.run_on_both("CREATE TABLE lake.t (i INTEGER, c VARCHAR)")
     query = "FROM (VALUES (1, 'x' || chr(0) || 'y'), (2, repeat('z', 3000)), (3, chr(0))) v(i, c)"
     insert_both(inlining, query)
-    assert kept(inlining.ours) == kept(inlining.stock)
-    found = inlining.ours("SELECT c FROM lake.t ORDER BY i")
-    assert found == [("x\0y",), ("z" * 3000,), ("\0",)]
+    assert inlined_tables(inlining.ours) == inlined_tables(inlining.stock)
+    texts = inlining.ours("SELECT c FROM lake.t ORDER BY i")
+    assert texts == [("x\0y",), ("z" * 3000,), ("\0",)]
     assert inlining.ours("SELECT count(*) FROM lake.t WHERE c = repeat('z', 3000)") == [(1,)]
     assert inlining.ours("SELECT count(*) FROM lake.t WHERE c > 'zz'") == [(1,)]
     inlining.check()
-    _same_after_folding(inlining)
+    _assert_same_after_flush(inlining)
 
 
 @pytest.mark.parametrize(
@@ -387,11 +407,13 @@ def test_texts_with_zeros_and_long_ones(inlining: Twins) -> None:
         ("TIMESTAMP", "'294247-01-10 04:00:54.775806'"),
     ],
 )
-def test_values_that_need_a_file(inlining: Twins, type_: str, value: str) -> None:
+def test_values_outside_the_range_are_not_inlined(
+    inlining: CatalogPair, type_: str, value: str
+) -> None:
     inlining.ours(f"CREATE TABLE lake.t (c {type_})")
     table = inlining.catalog.table("main", "t")
     assert can_inline(table)
-    assert inlined(table, arrow(inlining, f"SELECT CAST({value} AS {type_})")) is None
+    assert inline_rows(table, arrow(inlining, f"SELECT CAST({value} AS {type_})")) is None
 
 
 @pytest.mark.parametrize(
@@ -410,15 +432,15 @@ def test_values_that_need_a_file(inlining: Twins, type_: str, value: str) -> Non
         f"{'n' * 64} INTEGER",
     ],
 )
-def test_tables_that_need_files(twins: Twins, columns: str) -> None:
-    twins.ours(f"CREATE TABLE lake.t ({columns})")
-    table = twins.catalog.table("main", "t")
+def test_unsupported_columns_are_not_inlined(pair: CatalogPair, columns: str) -> None:
+    pair.ours(f"CREATE TABLE lake.t ({columns})")
+    table = pair.catalog.table("main", "t")
     assert not can_inline(table)
-    assert inlined(table, pa.table({"c": pa.array([], pa.int32())})) is None
+    assert inline_rows(table, pa.table({"c": pa.array([], pa.int32())})) is None
 
 
-def test_sorted_tables(inlining: Twins) -> None:
-    inlining.both(NUMBERS_SQL, "ALTER TABLE lake.t SET SORTED BY (i DESC)")
+def test_sorted_tables_are_inlined_only_without_sort_on_insert(inlining: CatalogPair) -> None:
+    inlining.run_on_both(NUMBERS_SQL, "ALTER TABLE lake.t SET SORTED BY (i DESC)")
     assert not can_inline(inlining.catalog.table("main", "t"))
     assert not can_inline(
         new_table("main", "u", [ColumnSpec("i", "INTEGER")], sort_by=[SortKey("i")])
@@ -426,10 +448,10 @@ def test_sorted_tables(inlining: Twins) -> None:
     for side in (inlining.ours, inlining.stock):
         side("CALL lake.set_option('sort_on_insert', 'false', table_name => 't')")
     insert_both(inlining, numbers(0, 3))
-    assert kept(inlining.ours) == kept(inlining.stock)
+    assert inlined_tables(inlining.ours) == inlined_tables(inlining.stock)
 
 
-def test_the_limit(inlining: Twins) -> None:
+def test_inlining_limit_comes_from_the_nearest_option(inlining: CatalogPair) -> None:
     def limit() -> int | None:
         return inlining.catalog.table("main", "t").options.inlined_rows
 
@@ -443,75 +465,75 @@ def test_the_limit(inlining: Twins) -> None:
     assert limit() == 0
 
 
-# ---- what can be done with them ----------------------------------------------------------------
+# ---- later operations --------------------------------------------------------------------------
 
 
-def _states(catalog: Catalog, side: Side) -> dict[int, Rows]:
-    """What every snapshot that is kept sees in the table."""
-    found = {}
+def _states(catalog: Catalog, side: AttachedCatalog) -> dict[int, Rows]:
+    """The rows of the table at every snapshot."""
+    states = {}
     for snapshot in catalog.snapshots():
         query = f"SELECT *, rowid FROM lake.t AT (VERSION => {snapshot.id})"
         if snapshot.id > 0:
-            found[snapshot.id] = sorted(side(query), key=repr)
-    return found
+            states[snapshot.id] = sorted(side(query), key=repr)
+    return states
 
 
-def _same_after_folding(twins: Twins) -> None:
-    before = _states(twins.catalog, twins.ours)
-    run(twins)
-    after = _states(twins.catalog, twins.ours)
+def _assert_same_after_flush(pair: CatalogPair) -> None:
+    before = _states(pair.catalog, pair.ours)
+    run_compaction(pair)
+    after = _states(pair.catalog, pair.ours)
     assert repr({id: after[id] for id in before}) == repr(before)
-    assert twins.ours("SELECT count(*) FROM meta.data_file")[0][0] > 0
-    assert all(not rows for rows in _left(twins))
-    twins.check()
+    assert pair.ours("SELECT count(*) FROM meta.data_file")[0][0] > 0
+    assert all(not rows for rows in _inlined_rows_left(pair))
+    pair.check()
 
 
-def _left(twins: Twins) -> Iterator[Rows]:
-    for (name,) in twins.ours("SELECT table_name FROM meta.inlined_data_tables"):
-        yield twins.ours(f"FROM meta.{_short(name)}")
+def _inlined_rows_left(pair: CatalogPair) -> Iterator[Rows]:
+    for (name,) in pair.ours("SELECT table_name FROM meta.inlined_data_tables"):
+        yield pair.ours(f"FROM meta.{_short(name)}")
 
 
-def _history(twins: Twins) -> None:
-    """Ours and the stock extension's changes to one table, in turns."""
-    inlining = twins
-    inlining.both(NUMBERS_SQL)
+def _change_table(pair: CatalogPair) -> None:
+    """Changes the table alternately with our writer and the stock extension."""
+    inlining = pair
+    inlining.run_on_both(NUMBERS_SQL)
     insert_both(inlining, numbers(0, 4))
-    inlining.both(
+    inlining.run_on_both(
         "UPDATE lake.t SET t = 'updated' WHERE i = 1",
         "DELETE FROM lake.t WHERE i = 2",
         f"INSERT INTO lake.t {numbers(10, 13)}",
     )
     insert_both(inlining, numbers(20, 23))
-    inlining.both(
+    inlining.run_on_both(
         "DELETE FROM lake.t WHERE i = 21",
         "ALTER TABLE lake.t ADD COLUMN x INTEGER",
         "INSERT INTO lake.t VALUES (30, 'thirty', 3)",
     )
     insert_both(inlining, "SELECT 31, 'n', 4")
-    inlining.both("UPDATE lake.t SET x = i")
+    inlining.run_on_both("UPDATE lake.t SET x = i")
 
 
-def _changes(side: Side, last: int) -> Rows:
-    found = side(
+def _changes(side: AttachedCatalog, last: int) -> Rows:
+    changes = side(
         f"SELECT * EXCLUDE (snapshot_id), snapshot_id FROM "
         f"ducklake_table_changes('{side.name}', 'main', 't', 0, {last})"
     )
-    return sorted(found, key=repr)
+    return sorted(changes, key=repr)
 
 
-def test_stock_changes_them(inlining: Twins) -> None:
-    _history(inlining)
+def test_stock_extension_changes_our_inlined_rows(inlining: CatalogPair) -> None:
+    _change_table(inlining)
     compare(inlining)
     assert _states(inlining.catalog, inlining.ours) == _states(inlining.catalog, inlining.stock)
-    head = inlining.catalog.snapshot_id()
+    head = inlining.catalog.newest_snapshot()
     assert _changes(inlining.ours, head) == _changes(inlining.stock, head)
 
 
-def test_stock_flushes_them(inlining: Twins) -> None:
-    _history(inlining)
+def test_stock_extension_flushes_our_inlined_rows(inlining: CatalogPair) -> None:
+    _change_table(inlining)
     before = _states(inlining.catalog, inlining.ours)
-    inlining.both("CALL ducklake_flush_inlined_data('lake')")
-    assert not any(_left(inlining))
+    inlining.run_on_both("CALL ducklake_flush_inlined_data('lake')")
+    assert not any(_inlined_rows_left(inlining))
     after = _states(inlining.catalog, inlining.ours)
     assert after == _states(inlining.catalog, inlining.stock)
     assert {id: after[id] for id in before} == before
@@ -520,75 +542,75 @@ def test_stock_flushes_them(inlining: Twins) -> None:
     inlining.check()
 
 
-def test_compaction_folds_them(inlining: Twins) -> None:
-    _history(inlining)
-    head = inlining.catalog.snapshot_id()
+def test_compaction_flushes_inlined_rows(inlining: CatalogPair) -> None:
+    _change_table(inlining)
+    head = inlining.catalog.newest_snapshot()
     changes = _changes(inlining.ours, head)
-    _same_after_folding(inlining)
+    _assert_same_after_flush(inlining)
     assert _changes(inlining.ours, head) == changes
     insert(inlining, "SELECT 40, 'later', 40")
     inlining.ours("DELETE FROM lake.t WHERE i = 40")
-    _same_after_folding(inlining)
+    _assert_same_after_flush(inlining)
 
 
-def test_compaction_folds_those_of_a_table_of_ours(twins: Twins) -> None:
-    """Their table came with a version of the schema of its own."""
-    twins.catalog.create_table("main", "t", [ColumnSpec("i", "BIGINT"), ColumnSpec("t", "VARCHAR")])
-    insert(twins, numbers(0, 3))
-    twins.append(numbers(3, 30), "t")
-    insert(twins, numbers(30, 33))
-    twins.ours("DELETE FROM lake.t WHERE i IN (1, 10, 31)")
-    _same_after_folding(twins)
+def test_compaction_flushes_inlined_rows_of_our_table(pair: CatalogPair) -> None:
+    """The first insert made a schema version for the inlined table."""
+    pair.catalog.create_table("main", "t", [ColumnSpec("i", "BIGINT"), ColumnSpec("t", "VARCHAR")])
+    insert(pair, numbers(0, 3))
+    pair.append(numbers(3, 30), "t")
+    insert(pair, numbers(30, 33))
+    pair.ours("DELETE FROM lake.t WHERE i IN (1, 10, 31)")
+    _assert_same_after_flush(pair)
 
 
-def test_a_fork_takes_them_along(inlining: Twins, twin_maker: TwinMaker) -> None:
+def test_fork_copies_inlined_rows(inlining: CatalogPair, pair_factory: PairFactory) -> None:
     inlining.catalog.create_table(
         "main", "t", [ColumnSpec("i", "BIGINT"), ColumnSpec("t", "VARCHAR")]
     )
     insert(inlining, numbers(0, 2))
-    parted = insert(inlining, numbers(2, 4)).snapshot_id
+    forked_at = insert(inlining, numbers(2, 4)).snapshot_id
     inlining.ours("DELETE FROM lake.t WHERE i = 1")
     insert(inlining, numbers(4, 6))
-    name = twin_maker.new_name("fork")
-    fork = inlining.lake.fork_catalog(inlining.catalog.name, name, at=parted)
+    name = pair_factory.new_name("fork")
+    fork = inlining.lake.fork_catalog(inlining.catalog.name, name, at=forked_at)
     inlining.lake.location(fork.info).attach(inlining.connection)
-    forked = Twins(inlining.lake, fork, twin_maker.side(name), inlining.stock)
+    forked = CatalogPair(inlining.lake, fork, pair_factory.attached(name), inlining.stock)
     assert forked.ours("SELECT i FROM lake.t ORDER BY i") == [(0,), (1,), (2,), (3,)]
     insert(forked, numbers(7, 8))
     insert(inlining, numbers(8, 9))
     assert forked.ours("SELECT max(i) FROM lake.t") == [(7,)]
     assert inlining.ours("SELECT max(i), count(*) FROM lake.t") == [(8, 6)]
-    assert len(kept(forked.ours)) == len(kept(inlining.ours)) == 1
+    assert len(inlined_tables(forked.ours)) == len(inlined_tables(inlining.ours)) == 1
 
 
-def test_expiry_takes_what_nobody_sees(inlining: Twins) -> None:
-    _history(inlining)
+def test_expiry_deletes_unreachable_inlined_rows(inlining: CatalogPair) -> None:
+    _change_table(inlining)
     rows = inlining.ours("SELECT *, rowid FROM lake.t ORDER BY ALL")
     inlining.catalog.expire(keep_last=1)
     inlining.lake.collect(age=timedelta(0))
     assert inlining.ours("SELECT *, rowid FROM lake.t ORDER BY ALL") == rows
-    head = inlining.catalog.snapshot_id()
-    assert all(row[2] in (None, head) for rows in _left(inlining) for row in rows)
+    head = inlining.catalog.newest_snapshot()
+    assert all(row[2] in (None, head) for rows in _inlined_rows_left(inlining) for row in rows)
     insert(inlining, "SELECT 50, 'new', 1")
     assert inlining.ours("SELECT t FROM lake.t WHERE i = 50") == [("new",)]
     inlining.check()
 
 
-# ---- others ------------------------------------------------------------------------------------
+# ---- concurrency -------------------------------------------------------------------------------
 
 
-def test_conflicts(inlining: Twins) -> None:
+def test_inlined_inserts_conflict_with_deletes_and_alterations(inlining: CatalogPair) -> None:
     inlining.ours(NUMBERS_SQL)
     insert(inlining, numbers(0, 3))
-    blind = small(inlining, numbers(3, 4))
+    blind = inline_insert(inlining, numbers(3, 4))
     table = inlining.catalog.table("main", "t")
-    seeing = inlined(table, arrow(inlining, numbers(4, 5)))
-    assert seeing is not None
+    reading = inline_rows(table, arrow(inlining, numbers(4, 5)))
+    assert reading is not None
     insert(inlining, numbers(5, 6))
-    inlining.commit(seeing, base=table.snapshot_id)
+    inlining.commit(reading, base=table.snapshot_id)
     inlining.ours("DELETE FROM lake.t WHERE i = 0")
     with pytest.raises(CommitConflict, match="rows were deleted from it"):
-        inlining.commit(seeing, base=table.snapshot_id)
+        inlining.commit(reading, base=table.snapshot_id)
     inlining.commit(blind, base=table.snapshot_id)
     inlining.ours("ALTER TABLE lake.t ADD COLUMN x INTEGER")
     with pytest.raises(CommitConflict, match="it was altered"):
@@ -596,34 +618,36 @@ def test_conflicts(inlining: Twins) -> None:
     assert inlining.ours("SELECT i FROM lake.t ORDER BY i") == [(n,) for n in (1, 2, 3, 4, 5)]
 
 
-def test_many_at_once_lose_nothing(twins: Twins) -> None:
-    """The first of them make the table for the rows; others append files meanwhile."""
-    twins.catalog.create_table("main", "t", [ColumnSpec("i", "BIGINT"), ColumnSpec("t", "VARCHAR")])
-    table = twins.catalog.table("main", "t")
-    made = [inlined(table, arrow(twins, numbers(n, n + 2)), blind=True) for n in range(0, 120, 2)]
+def test_concurrent_inlined_inserts_lose_nothing(pair: CatalogPair) -> None:
+    """The first inserts create the inlined table while others append files."""
+    pair.catalog.create_table("main", "t", [ColumnSpec("i", "BIGINT"), ColumnSpec("t", "VARCHAR")])
+    table = pair.catalog.table("main", "t")
+    inserts = [
+        inline_rows(table, arrow(pair, numbers(n, n + 2)), blind=True) for n in range(0, 120, 2)
+    ]
     failed: list[Exception] = []
 
-    def commit(some: list[InlineInsert | None], number: int) -> None:
+    def commit(operations: list[InlineInsert | None], number: int) -> None:
         try:
-            for one in some:
-                assert one is not None
-                twins.catalog.commit(Commit((one,), base=table.snapshot_id))
+            for operation in operations:
+                assert operation is not None
+                pair.catalog.commit(Commit((operation,), base=table.snapshot_id))
             if number % 2:
-                cursor = twins.connection.cursor()
+                cursor = pair.connection.cursor()
                 first = 1000 + 20 * number
-                twins.catalog.append(cursor, numbers(first, first + 20), "main", "t")
-        except Exception as error:  # noqa: BLE001 - the test fails on all
+                pair.catalog.append(cursor, numbers(first, first + 20), "main", "t")
+        except Exception as error:  # noqa: BLE001 - any error fails the test
             failed.append(error)
 
-    threads = [threading.Thread(target=commit, args=(made[n::8], n)) for n in range(8)]
+    threads = [threading.Thread(target=commit, args=(inserts[n::8], n)) for n in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert failed == []
-    assert twins.ours("SELECT count(*), count(DISTINCT i), count(DISTINCT rowid) FROM lake.t") == [
+    assert pair.ours("SELECT count(*), count(DISTINCT i), count(DISTINCT rowid) FROM lake.t") == [
         (200, 200, 200)
     ]
-    assert twins.ours("SELECT min(i), max(i) FROM lake.t") == [(0, 1159)]
-    assert len(kept(twins.ours)) == 1
-    twins.check()
+    assert pair.ours("SELECT min(i), max(i) FROM lake.t") == [(0, 1159)]
+    assert len(inlined_tables(pair.ours)) == 1
+    pair.check()

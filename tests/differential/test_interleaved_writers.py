@@ -1,4 +1,4 @@
-"""Whatever we and the stock extension do to one catalog in turns, both see the same rows."""
+"""Model-based test: SwanLake and the stock extension change one catalog in any order."""
 
 from __future__ import annotations
 
@@ -14,116 +14,116 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from swanlake.lake.datafile import write_files
-from swanlake.lake.operations import Commit, Insert
-from swanlake.lake.types import ColumnSpec
-from tests.differential.twins import Side, TwinMaker, deletion
+from swanlake.lake.files.datafile import write_files
+from swanlake.lake.model.operations import Commit, Insert
+from swanlake.lake.model.types import ColumnSpec
+from tests.differential.catalog_pair import AttachedCatalog, PairFactory, delete_operation
 
 Rows = list[tuple[int, str]]
 
-#: Which rows a statement is for: every number that leaves this rest.
+#: The rows that a statement selects, as divisor and remainder.
 PICKS = st.tuples(st.integers(2, 5), st.integers(0, 4))
 COUNTS = st.integers(1, 8)
 
 
-class Turns(RuleBasedStateMachine):
-    """A table, and a list of the rows that must be in it now and at every snapshot before."""
+class InterleavedWriters(RuleBasedStateMachine):
+    """A table, and a model of its rows at the newest and at every older snapshot."""
 
-    maker: TwinMaker
+    factory: PairFactory
 
     def __init__(self) -> None:
         super().__init__()
-        #: Catalogs of which a fork was made, and what must be in them.
-        self.parents: list[tuple[Side, dict[int, Rows]]] = []
+        #: Forked catalogs, and the rows they must have.
+        self.parents: list[tuple[AttachedCatalog, dict[int, Rows]]] = []
         self.rows: Rows = []
         self.seen: dict[int, Rows] = {}
         self.next = 0
         self.altered = False
 
-    @initialize(made_by_us=st.booleans())
-    def make(self, made_by_us: bool) -> None:
-        name = self.maker.new_name("goose")
-        if made_by_us:
-            self.catalog = self.maker.lake.create_catalog(name)
+    @initialize(created_by_us=st.booleans())
+    def create(self, created_by_us: bool) -> None:
+        name = self.factory.new_name("goose")
+        if created_by_us:
+            self.catalog = self.factory.lake.create_catalog(name)
             self.catalog.create_table(
                 "main", "t", [ColumnSpec("i", "BIGINT"), ColumnSpec("t", "VARCHAR")]
             )
-            self.side = self.maker.attach(name)
+            self.side = self.factory.attach(name)
         else:
-            self.side = self.maker.attach(name)
+            self.side = self.factory.attach(name)
             self.side("CREATE TABLE lake.t (i BIGINT, t VARCHAR)")
-            self.catalog = self.maker.lake.adopt_catalog(name)
-        self.look()
+            self.catalog = self.factory.lake.adopt_catalog(name)
+        self.compare()
 
-    # ---- our turn ------------------------------------------------------------------------------
+    # ---- SwanLake ------------------------------------------------------------------------------
 
     @rule(count=COUNTS)
     def we_insert(self, count: int) -> None:
         query = self.new_rows(count, "ours")
         self.catalog.append(self.side.connection, query, "main", "t")
-        self.look()
+        self.compare()
 
     @rule(pick=PICKS)
     def we_delete(self, pick: tuple[int, int]) -> None:
         table = self.catalog.table("main", "t")
-        deleted = deletion(self.side, table, self.where(pick))
+        deleted = delete_operation(self.side, table, self.where(pick))
         self.catalog.commit(Commit((deleted,), base=table.snapshot_id))
-        self.forget(pick)
-        self.look()
+        self.remove(pick)
+        self.compare()
 
     @rule(pick=PICKS, count=COUNTS)
     def we_replace(self, pick: tuple[int, int], count: int) -> None:
         table = self.catalog.table("main", "t")
-        deleted = deletion(self.side, table, self.where(pick))
-        self.forget(pick)
+        deleted = delete_operation(self.side, table, self.where(pick))
+        self.remove(pick)
         files = write_files(self.side.connection, self.new_rows(count, "replaced"), table)
         insert = Insert(table, tuple(files))
         self.catalog.commit(Commit((deleted, insert), base=table.snapshot_id))
-        self.look()
+        self.compare()
 
     @precondition(lambda self: len(self.seen) > 2)
     @rule(data=st.data())
     def we_fork(self, data: st.DataObject) -> None:
-        """Goes on in a fork of some snapshot."""
+        """Continues in a fork at any recorded snapshot."""
         at = data.draw(st.sampled_from(sorted(self.seen)))
-        name = self.maker.new_name("goose")
+        name = self.factory.new_name("goose")
         self.parents.append((self.side, self.seen))
-        self.catalog = self.maker.lake.fork_catalog(self.catalog.name, name, at=at)
-        self.side = self.maker.attach(name)
+        self.catalog = self.factory.lake.fork_catalog(self.catalog.name, name, at=at)
+        self.side = self.factory.attach(name)
         self.seen = {version: rows for version, rows in self.seen.items() if version <= at}
         self.rows = self.seen[at]
         self.altered = len(self.catalog.table("main", "t").columns) > 2
-        self.look()
+        self.compare()
 
-    # ---- the stock extension's turn ------------------------------------------------------------
+    # ---- the stock extension -------------------------------------------------------------------
 
     @rule(count=COUNTS)
     def stock_inserts(self, count: int) -> None:
         self.side(f"INSERT INTO lake.t {self.new_rows(count, 'stock')}")
-        self.look()
+        self.compare()
 
     @rule(pick=PICKS)
     def stock_deletes(self, pick: tuple[int, int]) -> None:
         self.side(f"DELETE FROM lake.t WHERE {self.where(pick)}")
-        self.forget(pick)
-        self.look()
+        self.remove(pick)
+        self.compare()
 
     @rule(pick=PICKS)
     def stock_updates(self, pick: tuple[int, int]) -> None:
         self.side(f"UPDATE lake.t SET t = 'updated' WHERE {self.where(pick)}")
         picked = self.picked(pick)
         self.rows = [(i, "updated" if picked(i) else t) for i, t in self.rows]
-        self.look()
+        self.compare()
 
     @rule()
     def stock_merges(self) -> None:
         self.side("CALL ducklake_merge_adjacent_files('lake')")
-        self.look()
+        self.compare()
 
     @rule()
     def stock_rewrites(self) -> None:
         self.side("CALL ducklake_rewrite_data_files('lake', delete_threshold => 0)")
-        self.look()
+        self.compare()
 
     @rule()
     def stock_cleans_up(self) -> None:
@@ -132,43 +132,43 @@ class Turns(RuleBasedStateMachine):
             self.side(f"CALL ducklake_expire_snapshots('lake', versions => {oldest})")
         self.side("CALL ducklake_cleanup_old_files('lake', cleanup_all => true)")
         self.seen = {version: rows for version, rows in self.seen.items() if version not in oldest}
-        self.look()
+        self.compare()
 
     @precondition(lambda self: not self.altered)
     @rule()
     def stock_alters(self) -> None:
         self.side("ALTER TABLE lake.t ADD COLUMN x INTEGER DEFAULT 7")
         self.altered = True
-        self.look()
+        self.compare()
 
-    # ---- what must be so -----------------------------------------------------------------------
+    # ---- checks --------------------------------------------------------------------------------
 
-    def look(self) -> None:
-        """Compares the rows of now, and of all times."""
+    def compare(self) -> None:
+        """Compares the rows of the newest and of all recorded snapshots with the model."""
         self.rows = sorted(self.rows)
-        self.seen[self.catalog.snapshot_id()] = self.rows
+        self.seen[self.catalog.newest_snapshot()] = self.rows
         numbers = [i for i, _ in self.rows]
         counted = self.side("SELECT count(*), sum(i), min(i), max(i) FROM lake.t")
         bounds = (min(numbers, default=None), max(numbers, default=None))
         assert counted == [(len(numbers), sum(numbers) if numbers else None, *bounds)]
-        self.look_back(self.side, self.seen)
+        self.compare_history(self.side, self.seen)
         if self.altered:
             assert self.side("SELECT count(*) FROM lake.t WHERE x IS DISTINCT FROM 7") == [(0,)]
 
-    def look_back(self, side: Side, seen: dict[int, Rows]) -> None:
+    def compare_history(self, side: AttachedCatalog, seen: dict[int, Rows]) -> None:
         for version, rows in seen.items():
-            # Not sorted by stock DuckDB: see the note in test_exchange.py.
+            # Not sorted by DuckDB: see MirroredTable.compare_history.
             then = side(f"SELECT i, t FROM lake.t AT (VERSION => {version})")
             assert sorted(then) == rows, (side.name, version)
 
     def teardown(self) -> None:
         for side, seen in self.parents:
-            self.look_back(side, seen)
+            self.compare_history(side, seen)
         assert self.catalog.check() == []
-        self.maker.detach()
+        self.factory.detach_all()
 
     def new_rows(self, count: int, text: str) -> str:
-        """A query for rows that are not there yet, which from now on must be."""
+        """A query for new rows, which are added to the model."""
         first, self.next = self.next, self.next + count
         self.rows = self.rows + [(i, text) for i in range(first, self.next)]
         more = ", 7" if self.altered else ""
@@ -180,17 +180,17 @@ class Turns(RuleBasedStateMachine):
     def picked(self, pick: tuple[int, int]) -> Callable[[int], bool]:
         return lambda i: i % pick[0] == pick[1]
 
-    def forget(self, pick: tuple[int, int]) -> None:
+    def remove(self, pick: tuple[int, int]) -> None:
         picked = self.picked(pick)
         self.rows = [row for row in self.rows if not picked(row[0])]
 
 
-def test_any_sequence_of_turns(twin_maker: TwinMaker) -> None:
-    class TurnsHere(Turns):
-        maker = twin_maker
+def test_interleaved_writers_match_the_model(pair_factory: PairFactory) -> None:
+    class Machine(InterleavedWriters):
+        factory = pair_factory
 
     run_state_machine_as_test(
-        TurnsHere,
+        Machine,
         settings=settings(
             max_examples=4,
             stateful_step_count=10,

@@ -1,4 +1,4 @@
-"""Every operation of a commit leaves in the catalog the rows that the stock extension leaves."""
+"""Every commit operation writes the same metadata as the stock extension."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from swanlake.errors import AlreadyExists, InvalidRequest
-from swanlake.lake.datafile import write_files
-from swanlake.lake.lake import new_table
-from swanlake.lake.layout import Column, DataFile, Default, DefaultKind, SortKey, Table
-from swanlake.lake.operations import (
+from swanlake.lake.catalog import new_table
+from swanlake.lake.files.datafile import write_files
+from swanlake.lake.model.layout import Column, DataFile, Default, DefaultKind, SortKey, Table
+from swanlake.lake.model.operations import (
     CreateSchema,
     CreateTable,
     DropTable,
@@ -19,20 +19,20 @@ from swanlake.lake.operations import (
     Merge,
     SetProperty,
 )
-from swanlake.lake.types import ColumnSpec
+from swanlake.lake.model.types import ColumnSpec
 from swanlake.sql.quoting import identifier
-from tests.differential.twins import Difference, Tables, Twins, deletion
+from tests.differential.catalog_pair import CatalogPair, Difference, Tables, delete_operation
 
 NUMBERS = [ColumnSpec("i", "BIGINT"), ColumnSpec("t", "VARCHAR")]
 NUMBERS_SQL = "CREATE TABLE lake.t (i BIGINT, t VARCHAR)"
 
 
 def numbers(first: int, end: int) -> str:
-    """Rows for a table of numbers and texts."""
+    """A query for rows of numbers and texts."""
     return f"SELECT i, 'n' || i AS t FROM range({first}, {end}) r(i)"
 
 
-# ---- what we write otherwise, on purpose -------------------------------------------------------
+# ---- deliberate differences --------------------------------------------------------------------
 
 
 def _empty_snapshot(tables: Tables) -> None:
@@ -54,8 +54,8 @@ def _new_file_id(tables: Tables) -> None:
     max(tables["snapshot"], key=lambda row: int(row["snapshot_id"]))["next_file_id"] += 1
 
 
-def _kept_delete_file(tables: Tables) -> None:
-    """The second delete on a file: the stock extension replaces the file of the first."""
+def _retained_delete_file(tables: Tables) -> None:
+    """A second delete from a file: the stock extension replaces the first delete file."""
     (new,) = tables["delete_file"]
     (scheduled,) = tables["files_scheduled_for_deletion"]
     tables["files_scheduled_for_deletion"] = []
@@ -120,48 +120,47 @@ def _literal_defaults(tables: Tables) -> None:
 
 
 EMPTY_SNAPSHOT = Difference(
-    "A commit is a snapshot, also if it changes no table: its ledger entries name one. The stock "
-    "extension writes none for an option, or for an insert of no rows.",
+    "Every commit makes a snapshot, which its ledger entries name. The stock extension makes none "
+    "for an option or for an insert of no rows.",
     _empty_snapshot,
 )
 NEW_FILE_ID = Difference(
-    "Clients keep table statistics by next_file_id, so every change of data moves it. The stock "
-    "extension leaves it where it is when whole files are dropped.",
+    "Clients cache table statistics by next_file_id, so every change of data increments it. The "
+    "stock extension does not when it drops whole files.",
     _new_file_id,
 )
-KEPT_DELETE_FILE = Difference(
-    "A second delete on a file ends the first delete file and keeps it for time travel. The stock "
-    "extension schedules it for deletion and hides in the new one which row went when; its own "
-    "conflict check cannot see that, and a fork may need the file.",
-    _kept_delete_file,
+RETAINED_DELETE_FILE = Difference(
+    "A second delete from a file ends the first delete file and retains it for time travel. The "
+    "stock extension schedules it for deletion and records in the new one when each row was "
+    "deleted; its own conflict check cannot see that, and a fork may need the file.",
+    _retained_delete_file,
 )
 ENDED_DELETE_FILE = Difference(
-    "A data file that ends takes its delete file along. The stock extension leaves that live.",
+    "A data file that ends also ends its delete file. The stock extension leaves that live.",
     _ended_delete_file,
 )
 SEEN_BY_INLINED_DELETES = Difference(
-    "A compaction says that it flushed inlined rows too: inlined deletes of the stock extension "
-    "look for nothing else, and would be lost with the file they are for.",
+    "A compaction also reports a flush of inlined rows: the stock extension's inlined deletes "
+    "check for nothing else, and would be lost with their file.",
     _flushed_too,
 )
 UNCOUNTED = Difference(
-    "DuckDB does not count intervals and times with a zone. The stock extension takes the zero for "
-    "a number; we say that nobody counted.",
+    "DuckDB does not count intervals and times with a zone. The stock extension stores zero; we "
+    "store NULL.",
     _uncounted,
 )
 NO_VARIANT_STATS = Difference(
-    "The bounds of a variant's parts are an optional extra that our writer does not offer.",
+    "The bounds of a variant's parts are optional, and our writer does not compute them.",
     _no_variant_stats,
 )
 NOT_ALTERED = Difference(
-    "A table is made with its partitions and its order. The stock extension can only add them to "
-    "it, and says so even if it happens in one transaction.",
+    "A table is created with its partition and sort keys. The stock extension adds them by ALTER, "
+    "and records that even in one transaction.",
     _not_altered,
 )
 LITERAL_DEFAULTS = Difference(
-    "A literal default is kept as it was given, twice. The stock extension stores the value that "
-    "older rows get in the spelling of the column's type (1.50), and the default itself as it was "
-    "given (1.5).",
+    "A literal default is stored twice as written. The stock extension stores the value for older "
+    "rows in the format of the column's type (1.50), and the default itself as written (1.5).",
     _literal_defaults,
 )
 
@@ -169,26 +168,26 @@ LITERAL_DEFAULTS = Difference(
 # ---- schemas and tables ------------------------------------------------------------------------
 
 
-def test_a_new_catalog(twins: Twins) -> None:
-    # Not compared: in SQLite our primary keys are NOT NULL, as everywhere else.
-    assert twins.ours.shape() == twins.stock.shape()
-    twins.compare()
+def test_new_catalog_has_the_same_metadata(pair: CatalogPair) -> None:
+    # Types are not compared: our primary keys are NOT NULL in SQLite too.
+    assert pair.ours.shape() == pair.stock.shape()
+    pair.compare()
 
 
-def test_schemas(twins: Twins) -> None:
-    twins.catalog.create_schema("raw")
-    twins.stock("CREATE SCHEMA lake.raw")
-    twins.catalog.create_schema('a "b/ é')
-    twins.stock('CREATE SCHEMA lake."a ""b/ é"')
-    twins.catalog.drop_schema("RAW")
-    twins.stock("DROP SCHEMA lake.RAW")
-    twins.catalog.create_schema("Raw")
-    twins.stock("CREATE SCHEMA lake.Raw")
-    twins.compare()
+def test_schema_operations_write_the_same_metadata(pair: CatalogPair) -> None:
+    pair.catalog.create_schema("raw")
+    pair.stock("CREATE SCHEMA lake.raw")
+    pair.catalog.create_schema('a "b/ é')
+    pair.stock('CREATE SCHEMA lake."a ""b/ é"')
+    pair.catalog.drop_schema("RAW")
+    pair.stock("DROP SCHEMA lake.RAW")
+    pair.catalog.create_schema("Raw")
+    pair.stock("CREATE SCHEMA lake.Raw")
+    pair.compare()
 
 
-def test_a_schema_with_everything_in_it(twins: Twins) -> None:
-    twins.both(
+def test_drop_of_a_schema_with_its_contents_writes_the_same_metadata(pair: CatalogPair) -> None:
+    pair.run_on_both(
         "CREATE SCHEMA lake.s",
         "CREATE TABLE lake.s.a AS FROM range(3)",
         "CREATE TABLE lake.s.b (i INTEGER)",
@@ -202,9 +201,9 @@ def test_a_schema_with_everything_in_it(twins: Twins) -> None:
         "CREATE MACRO lake.s.tm(x) AS TABLE SELECT x",
         "CREATE MACRO lake.m(x) AS x",
     )
-    twins.catalog.drop_schema("s", cascade=True)
-    twins.stock("DROP SCHEMA lake.s CASCADE")
-    twins.compare()
+    pair.catalog.drop_schema("s", cascade=True)
+    pair.stock("DROP SCHEMA lake.s CASCADE")
+    pair.compare()
 
 
 @pytest.mark.parametrize(
@@ -216,11 +215,11 @@ def test_a_schema_with_everything_in_it(twins: Twins) -> None:
         "MACRO lake.s.x(i) AS TABLE SELECT i",
     ],
 )
-def test_a_schema_that_is_not_empty_stays(twins: Twins, inside: str) -> None:
-    twins.both("CREATE SCHEMA lake.s", f"CREATE {inside}")
+def test_drop_of_a_schema_that_is_not_empty_is_refused(pair: CatalogPair, inside: str) -> None:
+    pair.run_on_both("CREATE SCHEMA lake.s", f"CREATE {inside}")
     with pytest.raises(InvalidRequest, match="The schema s still holds 1 "):
-        twins.catalog.drop_schema("s")
-    twins.compare()
+        pair.catalog.drop_schema("s")
+    pair.compare()
 
 
 TYPES = {
@@ -241,14 +240,14 @@ TYPES = {
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_a_table_of_every_type(twins: Twins, kind: str) -> None:
+def test_table_of_every_type_has_the_same_metadata(pair: CatalogPair, kind: str) -> None:
     specs = [ColumnSpec(f"c{n}", type_) for n, type_ in enumerate(TYPES[kind])]
-    twins.catalog.create_table("main", "t", specs)
-    twins.stock(f"CREATE TABLE lake.t ({', '.join(f'{s.name} {s.type}' for s in specs)})")
-    twins.compare()
+    pair.catalog.create_table("main", "t", specs)
+    pair.stock(f"CREATE TABLE lake.t ({', '.join(f'{s.name} {s.type}' for s in specs)})")
+    pair.compare()
 
 
-def test_defaults_and_required_columns(twins: Twins) -> None:
+def test_defaults_and_not_null_columns_have_the_same_metadata(pair: CatalogPair) -> None:
     def expression(text: str) -> Default:
         return Default(text, DefaultKind.EXPRESSION)
 
@@ -263,17 +262,17 @@ def test_defaults_and_required_columns(twins: Twins) -> None:
         ColumnSpec("h", "DECIMAL(5,2)", default=Default("1.5")),
         ColumnSpec("s", "STRUCT(a INTEGER)", nullable=False),
     ]
-    twins.catalog.create_table("main", "t", specs)
-    twins.stock(
+    pair.catalog.create_table("main", "t", specs)
+    pair.stock(
         "CREATE TABLE lake.t (a INTEGER NOT NULL, b VARCHAR DEFAULT 'it''s', "
         "c VARCHAR DEFAULT 'NULL', d VARCHAR DEFAULT '', e INTEGER DEFAULT -5 NOT NULL, "
         "f TIMESTAMP DEFAULT now(), g INTEGER DEFAULT 1 + 1, h DECIMAL(5,2) DEFAULT 1.5, "
         "s STRUCT(a INTEGER) NOT NULL)"
     )
-    twins.compare(LITERAL_DEFAULTS)
+    pair.compare(LITERAL_DEFAULTS)
 
 
-def test_names_of_schemas_tables_and_columns(twins: Twins) -> None:
+def test_unusual_names_have_the_same_metadata(pair: CatalogPair) -> None:
     for name in (
         "plain_1-X",
         "Mixed",
@@ -287,45 +286,45 @@ def test_names_of_schemas_tables_and_columns(twins: Twins) -> None:
         "it's",
     ):
         quoted = identifier(name)
-        twins.commit(
+        pair.commit(
             CreateSchema(name),
             new_table(name, name, [ColumnSpec(name, "INTEGER")], partition_by=[name]),
         )
-        twins.stock(
+        pair.stock(
             f"BEGIN; CREATE SCHEMA lake.{quoted}; "
             f"CREATE TABLE lake.{quoted}.{quoted} ({quoted} INTEGER); "
             f"ALTER TABLE lake.{quoted}.{quoted} SET PARTITIONED BY ({quoted}); COMMIT"
         )
-        twins.append("SELECT 7", name, name)
-        twins.stock(f"INSERT INTO lake.{quoted}.{quoted} SELECT 7")
-        assert twins.ours(f"SELECT {quoted} FROM lake.{quoted}.{quoted}") == [(7,)]
-    twins.compare(NOT_ALTERED)
-    twins.catalog.drop_table('q"X', 'Q"x')
-    twins.stock('DROP TABLE lake."q""X"."Q""x"')
-    twins.catalog.drop_schema("straße", cascade=True)
-    twins.stock('DROP SCHEMA lake."straße" CASCADE')
-    twins.compare(NOT_ALTERED)
+        pair.append("SELECT 7", name, name)
+        pair.stock(f"INSERT INTO lake.{quoted}.{quoted} SELECT 7")
+        assert pair.ours(f"SELECT {quoted} FROM lake.{quoted}.{quoted}") == [(7,)]
+    pair.compare(NOT_ALTERED)
+    pair.catalog.drop_table('q"X', 'Q"x')
+    pair.stock('DROP TABLE lake."q""X"."Q""x"')
+    pair.catalog.drop_schema("straße", cascade=True)
+    pair.stock('DROP SCHEMA lake."straße" CASCADE')
+    pair.compare(NOT_ALTERED)
 
 
-def test_names_differ_if_duckdb_says_so(twins: Twins) -> None:
+def test_names_are_compared_as_in_duckdb(pair: CatalogPair) -> None:
     for name in ("é", "É", "strasse", "straße"):
-        twins.catalog.create_schema(name)
-        twins.stock(f'CREATE SCHEMA lake."{name}"')
-        twins.catalog.create_table("main", name, NUMBERS)
-        twins.stock(f'CREATE TABLE lake."{name}" (i BIGINT, t VARCHAR)')
-        twins.append(numbers(0, len(name.encode())), name)
-        twins.stock(f'INSERT INTO lake."{name}" {numbers(0, len(name.encode()))}')
-    twins.catalog.drop_table("main", "é")
-    twins.stock('DROP TABLE lake."é"')
-    twins.catalog.drop_schema("É")
-    twins.stock('DROP SCHEMA lake."É"')
+        pair.catalog.create_schema(name)
+        pair.stock(f'CREATE SCHEMA lake."{name}"')
+        pair.catalog.create_table("main", name, NUMBERS)
+        pair.stock(f'CREATE TABLE lake."{name}" (i BIGINT, t VARCHAR)')
+        pair.append(numbers(0, len(name.encode())), name)
+        pair.stock(f'INSERT INTO lake."{name}" {numbers(0, len(name.encode()))}')
+    pair.catalog.drop_table("main", "é")
+    pair.stock('DROP TABLE lake."é"')
+    pair.catalog.drop_schema("É")
+    pair.stock('DROP SCHEMA lake."É"')
     with pytest.raises(AlreadyExists):
-        twins.catalog.create_table("main", "STRASSE", NUMBERS)
-    twins.compare()
-    assert twins.catalog.table("main", "STRAßE").name == "straße"
+        pair.catalog.create_table("main", "STRASSE", NUMBERS)
+    pair.compare()
+    assert pair.catalog.table("main", "STRAßE").name == "straße"
 
 
-#: Columns, our keys, and the keys in the words of the stock extension.
+#: Columns, our partition keys, and the keys in the stock extension's SQL.
 PARTITIONS: dict[str, tuple[list[str | tuple[str, str]], str]] = {
     "identity": (["k"], "k"),
     "calendar": (
@@ -337,42 +336,42 @@ PARTITIONS: dict[str, tuple[list[str | tuple[str, str]], str]] = {
 
 
 @pytest.mark.parametrize("case", PARTITIONS)
-def test_a_partitioned_table(twins: Twins, case: str) -> None:
+def test_partitioned_table_has_the_same_metadata(pair: CatalogPair, case: str) -> None:
     ours, stock = PARTITIONS[case]
     specs = [
         ColumnSpec("i", "INTEGER"),
         ColumnSpec("k", "VARCHAR"),
         ColumnSpec("moment", "TIMESTAMP"),
     ]
-    twins.catalog.create_table("main", "t", specs, partition_by=ours)
-    twins.stock(
+    pair.catalog.create_table("main", "t", specs, partition_by=ours)
+    pair.stock(
         "BEGIN; CREATE TABLE lake.t (i INTEGER, k VARCHAR, moment TIMESTAMP); "
         f"ALTER TABLE lake.t SET PARTITIONED BY ({stock}); COMMIT"
     )
-    # One partition a commit: the order of the files of one insert is not defined.
+    # One partition per commit: the order of the files of an insert is undefined.
     for values in ("(1, 'a/b', TIMESTAMP '2024-03-04 05:06:07')", "(NULL, NULL, NULL)"):
-        twins.append(f"VALUES {values}", "t")
-        twins.stock(f"INSERT INTO lake.t VALUES {values}")
-    twins.compare(NOT_ALTERED)
+        pair.append(f"VALUES {values}", "t")
+        pair.stock(f"INSERT INTO lake.t VALUES {values}")
+    pair.compare(NOT_ALTERED)
 
 
-def test_a_table_with_an_order(twins: Twins) -> None:
-    twins.catalog.create_table(
+def test_sorted_table_has_the_same_metadata(pair: CatalogPair) -> None:
+    pair.catalog.create_table(
         "main",
         "t",
         NUMBERS,
         partition_by=["t"],
         sort_by=[SortKey("i", descending=True, nulls_first=True), SortKey("(i % 3)")],
     )
-    twins.stock(
+    pair.stock(
         f"BEGIN; {NUMBERS_SQL}; ALTER TABLE lake.t SET PARTITIONED BY (t); ALTER TABLE lake.t "
         "SET SORTED BY (i DESC NULLS FIRST, i % 3 ASC NULLS LAST); COMMIT"
     )
-    twins.compare(NOT_ALTERED)
+    pair.compare(NOT_ALTERED)
 
 
-def test_dropped_tables(twins: Twins) -> None:
-    twins.both(
+def test_dropped_tables_have_the_same_metadata(pair: CatalogPair) -> None:
+    pair.run_on_both(
         "CREATE TABLE lake.a AS FROM range(3)",
         "COMMENT ON TABLE lake.a IS 'a'",
         "COMMENT ON COLUMN lake.a.range IS 'a'",
@@ -381,30 +380,30 @@ def test_dropped_tables(twins: Twins) -> None:
         "DELETE FROM lake.a WHERE range = 1",
         NUMBERS_SQL,
     )
-    twins.catalog.drop_table("main", "A")
-    twins.stock("DROP TABLE lake.a")
-    twins.catalog.drop_table("main", "t")
-    twins.stock("DROP TABLE lake.t")
-    twins.compare()
+    pair.catalog.drop_table("main", "A")
+    pair.stock("DROP TABLE lake.a")
+    pair.catalog.drop_table("main", "t")
+    pair.stock("DROP TABLE lake.t")
+    pair.compare()
 
 
-def test_a_table_in_place_of_another(twins: Twins) -> None:
-    twins.both("CREATE TABLE lake.t AS FROM range(3)")
-    twins.commit(DropTable("main", "t"), new_table("main", "t", NUMBERS))
-    twins.stock("CREATE OR REPLACE TABLE lake.t (i BIGINT, t VARCHAR)")
-    twins.compare()
+def test_replaced_table_has_the_same_metadata(pair: CatalogPair) -> None:
+    pair.run_on_both("CREATE TABLE lake.t AS FROM range(3)")
+    pair.commit(DropTable("main", "t"), new_table("main", "t", NUMBERS))
+    pair.stock("CREATE OR REPLACE TABLE lake.t (i BIGINT, t VARCHAR)")
+    pair.compare()
 
 
 # ---- rows --------------------------------------------------------------------------------------
 
 
-def test_inserts(twins: Twins) -> None:
-    twins.catalog.create_table("main", "t", NUMBERS)
-    twins.stock(NUMBERS_SQL)
+def test_inserts_write_the_same_metadata(pair: CatalogPair) -> None:
+    pair.catalog.create_table("main", "t", NUMBERS)
+    pair.stock(NUMBERS_SQL)
     for query in (numbers(5, 9), numbers(0, 3), "SELECT NULL, NULL", numbers(100, 2000)):
-        twins.append(query, "t")
-        twins.stock(f"INSERT INTO lake.t {query}")
-    twins.compare()
+        pair.append(query, "t")
+        pair.stock(f"INSERT INTO lake.t {query}")
+    pair.compare()
 
 
 VALUES = {
@@ -421,97 +420,97 @@ VALUES = {
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_inserts_of_every_type(twins: Twins, kind: str) -> None:
+def test_inserts_of_every_type_write_the_same_metadata(pair: CatalogPair, kind: str) -> None:
     specs = [ColumnSpec(f"c{n}", type_) for n, type_ in enumerate(TYPES[kind])]
-    twins.catalog.create_table("main", "t", specs)
-    twins.stock(f"CREATE TABLE lake.t ({', '.join(f'{s.name} {s.type}' for s in specs)})")
+    pair.catalog.create_table("main", "t", specs)
+    pair.stock(f"CREATE TABLE lake.t ({', '.join(f'{s.name} {s.type}' for s in specs)})")
     nothing = ", ".join(["NULL"] * len(specs))
     for values in (VALUES[kind], nothing):
-        twins.append(f"VALUES ({values})", "t")
-        twins.stock(f"INSERT INTO lake.t VALUES ({values})")
-    twins.compare(*([UNCOUNTED, NO_VARIANT_STATS] if kind == "flat" else []))
+        pair.append(f"VALUES ({values})", "t")
+        pair.stock(f"INSERT INTO lake.t VALUES ({values})")
+    pair.compare(*([UNCOUNTED, NO_VARIANT_STATS] if kind == "flat" else []))
 
 
-def test_several_files_at_once(twins: Twins) -> None:
-    twins.both(NUMBERS_SQL)
-    for first in (50, 0):  # without and with statistics of the table
-        table = twins.catalog.table("main", "t")
+def test_insert_of_several_files_writes_the_same_metadata(pair: CatalogPair) -> None:
+    pair.run_on_both(NUMBERS_SQL)
+    for first in (50, 0):  # without and with table statistics
+        table = pair.catalog.table("main", "t")
         queries = [numbers(first, first + 5), numbers(first + 20, first + 30)]
-        files = [write_files(twins.connection, query, table)[0] for query in queries]
-        twins.commit(Insert(table, tuple(files)))
+        files = [write_files(pair.connection, query, table)[0] for query in queries]
+        pair.commit(Insert(table, tuple(files)))
         inserts = "; ".join(f"INSERT INTO lake.t {query}" for query in queries)
-        twins.stock(f"BEGIN; {inserts}; COMMIT")
-    twins.compare()
+        pair.stock(f"BEGIN; {inserts}; COMMIT")
+    pair.compare()
 
 
-def test_several_inserts_in_one_commit(twins: Twins) -> None:
-    twins.both(NUMBERS_SQL)
+def test_several_inserts_in_one_commit_write_the_same_metadata(pair: CatalogPair) -> None:
+    pair.run_on_both(NUMBERS_SQL)
     for first in (50, 0):
-        table = twins.catalog.table("main", "t")
+        table = pair.catalog.table("main", "t")
         queries = [numbers(first, first + 5), numbers(first + 20, first + 30)]
-        files = [write_files(twins.connection, query, table)[0] for query in queries]
-        twins.commit(*(Insert(table, (file,)) for file in files))
+        files = [write_files(pair.connection, query, table)[0] for query in queries]
+        pair.commit(*(Insert(table, (file,)) for file in files))
         inserts = "; ".join(f"INSERT INTO lake.t {query}" for query in queries)
-        twins.stock(f"BEGIN; {inserts}; COMMIT")
-    twins.compare()
+        pair.stock(f"BEGIN; {inserts}; COMMIT")
+    pair.compare()
 
 
-def new_files(twins: Twins, table: CreateTable, *queries: str) -> list[DataFile]:
-    """Files of a table that is not there yet."""
-    directory = f"{twins.catalog.info.data_path}{table.schema}/{table.name}/"
+def new_files(pair: CatalogPair, table: CreateTable, *queries: str) -> list[DataFile]:
+    """Writes files for a table that does not exist yet."""
+    directory = f"{pair.catalog.info.data_path}{table.schema}/{table.name}/"
     keys = table.partition_keys
-    place = Table(0, table.schema, table.name, directory, table.columns, partition_keys=keys)
-    return [file for query in queries for file in write_files(twins.connection, query, place)]
+    target = Table(0, table.schema, table.name, directory, table.columns, partition_keys=keys)
+    return [file for query in queries for file in write_files(pair.connection, query, target)]
 
 
-def test_a_table_made_with_its_rows(twins: Twins) -> None:
+def test_table_created_with_rows_has_the_same_metadata(pair: CatalogPair) -> None:
     table = new_table("main", "t", NUMBERS)
-    (file,) = new_files(twins, table, numbers(0, 10))
-    twins.commit(table, Insert(table, (file,)))
-    twins.stock(f"CREATE TABLE lake.t AS {numbers(0, 10)}")
-    twins.compare()
-    assert twins.ours("FROM lake.t ORDER BY i") == twins.stock("FROM lake.t ORDER BY i")
+    (file,) = new_files(pair, table, numbers(0, 10))
+    pair.commit(table, Insert(table, (file,)))
+    pair.stock(f"CREATE TABLE lake.t AS {numbers(0, 10)}")
+    pair.compare()
+    assert pair.ours("FROM lake.t ORDER BY i") == pair.stock("FROM lake.t ORDER BY i")
 
 
-def test_a_partitioned_table_made_with_its_rows(twins: Twins) -> None:
+def test_partitioned_table_created_with_rows_has_the_same_metadata(pair: CatalogPair) -> None:
     table = new_table("main", "t", NUMBERS, partition_by=["t"])
-    files = new_files(twins, table, numbers(0, 1), numbers(1, 2))
-    twins.commit(table, *(Insert(table, (file,)) for file in files))
-    twins.stock(
+    files = new_files(pair, table, numbers(0, 1), numbers(1, 2))
+    pair.commit(table, *(Insert(table, (file,)) for file in files))
+    pair.stock(
         f"BEGIN; {NUMBERS_SQL}; ALTER TABLE lake.t SET PARTITIONED BY (t); "
         f"INSERT INTO lake.t {numbers(0, 1)}; INSERT INTO lake.t {numbers(1, 2)}; COMMIT"
     )
-    twins.compare(NOT_ALTERED)
-    assert twins.ours("FROM lake.t ORDER BY i") == twins.stock("FROM lake.t ORDER BY i")
+    pair.compare(NOT_ALTERED)
+    assert pair.ours("FROM lake.t ORDER BY i") == pair.stock("FROM lake.t ORDER BY i")
 
 
-def test_a_table_replaced_with_its_rows(twins: Twins) -> None:
-    twins.both(f"CREATE TABLE lake.t AS {numbers(0, 3)}")
+def test_table_replaced_with_rows_has_the_same_metadata(pair: CatalogPair) -> None:
+    pair.run_on_both(f"CREATE TABLE lake.t AS {numbers(0, 3)}")
     table = new_table("main", "t", NUMBERS)
-    (file,) = new_files(twins, table, numbers(5, 7))
-    twins.commit(DropTable("main", "t"), table, Insert(table, (file,)))
-    twins.stock(f"CREATE OR REPLACE TABLE lake.t AS {numbers(5, 7)}")
-    twins.compare()
+    (file,) = new_files(pair, table, numbers(5, 7))
+    pair.commit(DropTable("main", "t"), table, Insert(table, (file,)))
+    pair.stock(f"CREATE OR REPLACE TABLE lake.t AS {numbers(5, 7)}")
+    pair.compare()
 
 
-def test_an_insert_of_no_rows(twins: Twins) -> None:
-    twins.both(NUMBERS_SQL)
-    twins.append("SELECT 1, 'a' WHERE false", "t")
-    twins.stock("INSERT INTO lake.t SELECT 1, 'a' WHERE false")
-    twins.compare(EMPTY_SNAPSHOT)
+def test_insert_of_no_rows_makes_an_empty_snapshot(pair: CatalogPair) -> None:
+    pair.run_on_both(NUMBERS_SQL)
+    pair.append("SELECT 1, 'a' WHERE false", "t")
+    pair.stock("INSERT INTO lake.t SELECT 1, 'a' WHERE false")
+    pair.compare(EMPTY_SNAPSHOT)
 
 
-def test_inserts_after_the_table_was_altered(twins: Twins) -> None:
-    twins.both(
+def test_inserts_after_alterations_write_the_same_metadata(pair: CatalogPair) -> None:
+    pair.run_on_both(
         f"CREATE TABLE lake.t AS {numbers(0, 3)}",
         "ALTER TABLE lake.t ADD COLUMN x INTEGER DEFAULT 1000",
         "ALTER TABLE lake.t ADD COLUMN s STRUCT(a INTEGER)",
         "ALTER TABLE lake.t RENAME COLUMN t TO text",
     )
     first = "SELECT i, 'x', 1, {'a': 2} FROM range(3, 5) r(i)"
-    twins.append(first, "t")
-    twins.stock(f"INSERT INTO lake.t {first}")
-    twins.both(
+    pair.append(first, "t")
+    pair.stock(f"INSERT INTO lake.t {first}")
+    pair.run_on_both(
         "ALTER TABLE lake.t ALTER COLUMN x TYPE BIGINT",
         "ALTER TABLE lake.t ADD COLUMN s.b VARCHAR",
         "ALTER TABLE lake.t DROP COLUMN i",
@@ -520,90 +519,90 @@ def test_inserts_after_the_table_was_altered(twins: Twins) -> None:
         "ALTER TABLE lake.t RENAME TO u",
     )
     second = "SELECT 'y', 5_000_000_000, {'a': 2, 'b': 'c'}"
-    twins.append(second, "u")
-    twins.stock(f"INSERT INTO lake.u {second}")
-    twins.compare()
+    pair.append(second, "u")
+    pair.stock(f"INSERT INTO lake.u {second}")
+    pair.compare()
     rows = "FROM lake.u ORDER BY ALL"
-    assert twins.ours(rows) == twins.stock(rows)
+    assert pair.ours(rows) == pair.stock(rows)
 
 
 # ---- deletes, merges, options ------------------------------------------------------------------
 
 
-def test_a_delete(twins: Twins) -> None:
-    # From one file: the order of several is not defined.
-    twins.both(NUMBERS_SQL, *(f"INSERT INTO lake.t {numbers(n, n + 10)}" for n in (0, 10)))
-    twins.delete("i IN (11, 13)", "t")
-    twins.stock("DELETE FROM lake.t WHERE i IN (11, 13)")
-    twins.compare()
-    assert twins.ours("SELECT count(*), sum(i) FROM lake.t") == [(18, 190 - 24)]
+def test_delete_writes_the_same_metadata(pair: CatalogPair) -> None:
+    # From one file: the order of several is undefined.
+    pair.run_on_both(NUMBERS_SQL, *(f"INSERT INTO lake.t {numbers(n, n + 10)}" for n in (0, 10)))
+    pair.delete("i IN (11, 13)", "t")
+    pair.stock("DELETE FROM lake.t WHERE i IN (11, 13)")
+    pair.compare()
+    assert pair.ours("SELECT count(*), sum(i) FROM lake.t") == [(18, 190 - 24)]
 
 
-def test_a_second_delete_on_the_same_file(twins: Twins) -> None:
-    twins.both(f"CREATE TABLE lake.t AS {numbers(0, 10)}")
+def test_second_delete_from_a_file_writes_the_same_metadata(pair: CatalogPair) -> None:
+    pair.run_on_both(f"CREATE TABLE lake.t AS {numbers(0, 10)}")
     for number in (3, 5):
-        twins.delete(f"i = {number}", "t")
-        twins.stock(f"DELETE FROM lake.t WHERE i = {number}")
-    twins.compare(KEPT_DELETE_FILE)
+        pair.delete(f"i = {number}", "t")
+        pair.stock(f"DELETE FROM lake.t WHERE i = {number}")
+    pair.compare(RETAINED_DELETE_FILE)
     for version in range(1, 4):
         rows = f"FROM lake.t AT (VERSION => {version}) ORDER BY ALL"
-        assert twins.ours(rows) == twins.stock(rows)
+        assert pair.ours(rows) == pair.stock(rows)
 
 
-def test_a_delete_of_all_rows_of_a_file(twins: Twins) -> None:
-    twins.both(NUMBERS_SQL, *(f"INSERT INTO lake.t {numbers(n, n + 10)}" for n in (0, 10)))
-    twins.delete("i < 10", "t")
-    twins.stock("DELETE FROM lake.t WHERE i < 10")
-    twins.compare(NEW_FILE_ID)
+def test_delete_of_all_rows_of_a_file_drops_it(pair: CatalogPair) -> None:
+    pair.run_on_both(NUMBERS_SQL, *(f"INSERT INTO lake.t {numbers(n, n + 10)}" for n in (0, 10)))
+    pair.delete("i < 10", "t")
+    pair.stock("DELETE FROM lake.t WHERE i < 10")
+    pair.compare(NEW_FILE_ID)
 
 
-def test_a_delete_of_the_rest_of_a_file(twins: Twins) -> None:
-    twins.both(
+def test_delete_of_the_remaining_rows_of_a_file_drops_it(pair: CatalogPair) -> None:
+    pair.run_on_both(
         f"CREATE TABLE lake.t AS {numbers(0, 10)}",
         "DELETE FROM lake.t WHERE i < 5",
     )
-    twins.delete("i >= 5", "t")
-    twins.stock("DELETE FROM lake.t WHERE i >= 5")
-    twins.compare(NEW_FILE_ID, ENDED_DELETE_FILE)
-    assert twins.ours("SELECT count(*) FROM lake.t") == [(0,)]
+    pair.delete("i >= 5", "t")
+    pair.stock("DELETE FROM lake.t WHERE i >= 5")
+    pair.compare(NEW_FILE_ID, ENDED_DELETE_FILE)
+    assert pair.ours("SELECT count(*) FROM lake.t") == [(0,)]
 
 
-def test_a_delete_and_an_insert_in_one_commit(twins: Twins) -> None:
-    twins.both(f"CREATE TABLE lake.t AS {numbers(0, 10)}")
-    table = twins.catalog.table("main", "t")
-    (file,) = write_files(twins.connection, numbers(20, 22), table)
-    twins.commit(Insert(table, (file,)), deletion(twins.ours, table, "i < 2"), base=1)
-    twins.stock(
+def test_delete_and_insert_in_one_commit_write_the_same_metadata(pair: CatalogPair) -> None:
+    pair.run_on_both(f"CREATE TABLE lake.t AS {numbers(0, 10)}")
+    table = pair.catalog.table("main", "t")
+    (file,) = write_files(pair.connection, numbers(20, 22), table)
+    pair.commit(Insert(table, (file,)), delete_operation(pair.ours, table, "i < 2"), base=1)
+    pair.stock(
         f"BEGIN; INSERT INTO lake.t {numbers(20, 22)}; DELETE FROM lake.t WHERE i < 2; COMMIT"
     )
-    twins.compare()
+    pair.compare()
 
 
 @pytest.mark.parametrize("inserts", ["one snapshot", "three snapshots"])
-def test_a_merge(twins: Twins, inserts: str) -> None:
+def test_merge_writes_the_same_metadata(pair: CatalogPair, inserts: str) -> None:
     statements = [f"INSERT INTO lake.t {numbers(n, n + 10)}" for n in (0, 10, 20)]
     if inserts == "one snapshot":
-        twins.both(NUMBERS_SQL, f"BEGIN; {'; '.join(statements)}; COMMIT")
+        pair.run_on_both(NUMBERS_SQL, f"BEGIN; {'; '.join(statements)}; COMMIT")
     else:
-        twins.both(NUMBERS_SQL, *statements)
-    twins.commit(merged_files(twins), base=twins.catalog.snapshot_id())
-    twins.stock("CALL ducklake_merge_adjacent_files('lake')")
-    twins.compare(SEEN_BY_INLINED_DELETES)
-    for version in range(1, twins.catalog.snapshot_id() + 1):
+        pair.run_on_both(NUMBERS_SQL, *statements)
+    pair.commit(merged_files(pair), base=pair.catalog.newest_snapshot())
+    pair.stock("CALL ducklake_merge_adjacent_files('lake')")
+    pair.compare(SEEN_BY_INLINED_DELETES)
+    for version in range(1, pair.catalog.newest_snapshot() + 1):
         rows = f"SELECT *, rowid, snapshot_id FROM lake.t AT (VERSION => {version}) ORDER BY ALL"
-        assert twins.ours(rows) == twins.stock(rows)
+        assert pair.ours(rows) == pair.stock(rows)
 
 
-def merged_files(twins: Twins) -> Merge:
-    """One file in place of all files of the table; its rows say from which snapshot they are."""
-    table = twins.catalog.table("main", "t")
-    sources = twins.ours(
+def merged_files(pair: CatalogPair) -> Merge:
+    """Merges all files of the table into one whose rows record their snapshots."""
+    table = pair.catalog.table("main", "t")
+    sources = pair.ours(
         "SELECT data_file_id, begin_snapshot, row_id_start FROM meta.data_file ORDER BY ALL"
     )
     snapshot = Column(2147483539, "_ducklake_internal_snapshot_id", "int64")
     (file,) = write_files(
-        twins.connection,
-        f"SELECT *, snapshot_id FROM {twins.ours.name}.t ORDER BY rowid",
+        pair.connection,
+        f"SELECT *, snapshot_id FROM {pair.ours.name}.t ORDER BY rowid",
         replace(table, columns=(*table.columns, snapshot)),
     )
     stats = tuple(stats for stats in file.column_stats if stats.column_id != snapshot.id)
@@ -617,15 +616,15 @@ def merged_files(twins: Twins) -> Merge:
     )
 
 
-def test_options(twins: Twins) -> None:
-    twins.both("CREATE SCHEMA lake.s", NUMBERS_SQL)
+def test_options_write_the_same_metadata(pair: CatalogPair) -> None:
+    pair.run_on_both("CREATE SCHEMA lake.s", NUMBERS_SQL)
     for megabytes in (1, 2):
-        twins.commit(SetProperty("target_file_size", f"{megabytes}000000"))
-        twins.stock(f"CALL lake.set_option('target_file_size', '{megabytes}MB')")
-    twins.commit(
+        pair.commit(SetProperty("target_file_size", f"{megabytes}000000"))
+        pair.stock(f"CALL lake.set_option('target_file_size', '{megabytes}MB')")
+    pair.commit(
         SetProperty("parquet_compression", "zstd", schema_id=1),
         SetProperty("parquet_compression", "gzip", table_id=2),
     )
-    twins.stock("CALL lake.set_option('parquet_compression', 'zstd', schema => 's')")
-    twins.stock("CALL lake.set_option('parquet_compression', 'gzip', table_name => 't')")
-    twins.compare(*[EMPTY_SNAPSHOT] * 3)
+    pair.stock("CALL lake.set_option('parquet_compression', 'zstd', schema => 's')")
+    pair.stock("CALL lake.set_option('parquet_compression', 'gzip', table_name => 't')")
+    pair.compare(*[EMPTY_SNAPSHOT] * 3)

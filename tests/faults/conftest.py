@@ -1,4 +1,4 @@
-"""What several fault tests share."""
+"""Fixtures of several fault tests."""
 
 from __future__ import annotations
 
@@ -11,22 +11,25 @@ import pytest
 
 
 @pytest.fixture
-def deaths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
-    """Makes the keepers that are started from now on die at a step, a number of times."""
-    folder = tmp_path / "deaths"
+def crash_sqlite_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """Makes SQLite workers started from now on crash at a step, a number of times."""
+    folder = tmp_path / "crashes"
     folder.mkdir()
     start = subprocess.Popen
 
-    def dying(command: list[Any], **options: Any) -> Any:
-        swapped = ["tests.faults.dying_keeper" if "keeper" in str(c) else c for c in command[:3]]
-        return start([*swapped, *command[3:]], **options)
+    def start_crashing(command: list[Any], **options: Any) -> Any:
+        replaced = [
+            "tests.faults.crashing_sqlite_worker" if "sqlite_worker" in str(word) else word
+            for word in command[:3]
+        ]
+        return start([*replaced, *command[3:]], **options)
 
-    def die(step: str, times: int) -> Path:
+    def crash(step: str, times: int) -> Path:
         for number in range(times):
             (folder / str(number)).touch()
-        monkeypatch.setenv("SWANLAKE_DIE_AT", step)
-        monkeypatch.setenv("SWANLAKE_DEATHS", str(folder))
-        monkeypatch.setattr("swanlake.child.subprocess.Popen", dying)
+        monkeypatch.setenv("SWANLAKE_TEST_CRASH_AT", step)
+        monkeypatch.setenv("SWANLAKE_TEST_CRASHES", str(folder))
+        monkeypatch.setattr("swanlake._internal.subprocess_rpc.subprocess.Popen", start_crashing)
         return folder
 
-    return die
+    return crash

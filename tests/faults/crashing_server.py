@@ -1,12 +1,12 @@
-"""The server as users run it, which dies, waits or finds a bad disk at a step of the queue.
+"""``swanlake serve`` that crashes, blocks or gets disk errors at a step of the queue.
 
-The order is a file whose name the environment gives. It may come and go while the server runs:
+The environment names a file with the fault. The file may change while the server runs:
 
-    die <step>/<passage>/<milliseconds>     kill -9 so long after a step was reached so often
-    hold <step>                             whoever reaches the step waits until the order changes
+    crash <step>/<passage>/<milliseconds>   SIGKILL this long after the nth time the step is reached
+    hold <step>                             threads that reach the step block until the file changes
     refuse <name of an error>               every write to the queue's disk fails halfway
 
-A file beside the order, ``….held``, says that somebody waits.
+A file with the suffix ``.held`` is created when a thread blocks.
 """
 
 from __future__ import annotations
@@ -24,25 +24,27 @@ from pathlib import Path
 from typing import Any
 
 from swanlake.cli import main
-from swanlake.lake import files
-from swanlake.lake import store as commits
-from swanlake.pipeline.spark_runner import SparkRunner
-from swanlake.queue import adoption, dead_letters, flush, runtime, store
-from swanlake.queue.work import FlushUnit
+from swanlake.jobs.spark.runner import SparkRunner
+from swanlake.lake.files import storage
+from swanlake.lake.metastore import store as commits
+from swanlake.queue import service
+from swanlake.queue.flush import dead_letters, flusher, replay
+from swanlake.queue.flush.units import FlushUnit
+from swanlake.queue.storage import ownership, store
 
-ORDER = "DOOMED_SERVER_ORDER"
+FAULT_FILE_VARIABLE = "CRASHING_SERVER_FAULT_FILE"
 
-#: Where the rows of a client become durable.
+#: While the rows of a client become durable.
 APPEND_STEPS = (
     "append: before the file",
-    "append: file made",
+    "append: file created",
     "append: half written",
     "append: written",
     "append: synced",
     "append: directory synced",
     "append: before the acknowledgement",
 )
-#: Where a segment becomes a part of the lake.
+#: While a segment is flushed to the lake.
 FLUSH_STEPS = (
     "seal: begins",
     "seal: done",
@@ -54,103 +56,104 @@ FLUSH_STEPS = (
     "remove: between two",
     "remove: done",
 )
-#: Where a large upload becomes a segment.
+#: While a large upload becomes a segment.
 BULK_STEPS = ("bulk: half written", "bulk: synced", "bulk: renamed")
-#: Where a server takes over what another one left.
+#: While a server adopts the segments of another.
 ADOPT_STEPS = ("adopt: before the rename", "adopt: renamed", "adopt: all renamed")
-#: Where a segment that no table takes is put aside.
-LETTER_STEPS = ("letter: before a file", "letter: file written")
-#: Where it comes back.
+#: While a segment becomes a dead letter.
+DEAD_LETTER_STEPS = ("letter: before a file", "letter: file written")
+#: While a dead letter is replayed.
 REPLAY_STEPS = ("replay: segment written", "replay: letter half removed")
-#: Inside the commit; with SQLite another process does it.
+#: Inside a commit; on SQLite it runs in another process.
 COMMIT_STEPS = ("commit: locked", "commit: planned", "commit: written", "commit: committed")
 
 
-class Doom:
-    """Knows the order, and how often its step was reached since it was given."""
+class FaultInjector:
+    """Reads the fault file, and counts how often the step of a fault was reached."""
 
-    def __init__(self, order: Path) -> None:
-        self._order = order
+    def __init__(self, fault_file: Path) -> None:
+        self._fault_file = fault_file
         self._lock = threading.Lock()
         self._passages: Counter[str] = Counter()
 
-    def is_due(self, step: str) -> bool:
-        """True when the process is to die at this step now; with a delay it dies by itself."""
-        verb, what = self._read()
-        if verb != "die" or what.partition("/")[0] != step:
+    def should_crash(self, step: str) -> bool:
+        """True if the process must crash at this step now; a delayed crash is scheduled here."""
+        verb, argument = self._read()
+        if verb != "crash" or argument.partition("/")[0] != step:
             return False
-        _, passage, milliseconds = what.split("/")
+        _, passage, milliseconds = argument.split("/")
         with self._lock:
-            self._passages[what] += 1
-            if self._passages[what] != int(passage):
+            self._passages[argument] += 1
+            if self._passages[argument] != int(passage):
                 return False
         if int(milliseconds):
-            threading.Timer(int(milliseconds) / 1000, die).start()
+            threading.Timer(int(milliseconds) / 1000, crash).start()
             return False
         return True
 
     def reach(self, step: str) -> None:
-        if self.is_due(step):
-            die()
+        """Called when a thread reaches a step: crashes or blocks if the fault says so."""
+        if self.should_crash(step):
+            crash()
         while self._read() == ("hold", step):
-            self._order.with_name(self._order.name + ".held").touch()
+            self._fault_file.with_name(self._fault_file.name + ".held").touch()
             time.sleep(0.01)
 
-    def refusal(self) -> OSError | None:
-        """The error that the disk answers with, if it is to answer with one."""
-        verb, what = self._read()
+    def write_error(self) -> OSError | None:
+        """The error with which writes must fail, if any."""
+        verb, argument = self._read()
         if verb != "refuse":
             return None
-        number = getattr(errno, what)
+        number = getattr(errno, argument)
         return OSError(number, os.strerror(number))
 
     def _read(self) -> tuple[str, str]:
         try:
-            verb, _, what = self._order.read_text().partition(" ")
+            verb, _, argument = self._fault_file.read_text().partition(" ")
         except FileNotFoundError:
             return "", ""
-        return verb, what
+        return verb, argument
 
 
-def die() -> None:
+def crash() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-class WatchedDisk:
-    """The module ``os`` as the queue's store sees it."""
+class FaultyOs:
+    """Replaces the module ``os`` in the queue's store."""
 
-    def __init__(self, doom: Doom) -> None:
-        self._doom = doom
+    def __init__(self, faults: FaultInjector) -> None:
+        self._faults = faults
 
     def __getattr__(self, name: str) -> Any:
         return getattr(os, name)
 
     def open(self, path: Path, flags: int, mode: int) -> int:
-        refusal = self._doom.refusal()
+        refusal = self._faults.write_error()
         if refusal is not None and refusal.errno == errno.EROFS:
             raise refusal
         if not flags & os.O_CREAT:
             return os.open(path, flags, mode)
-        self._doom.reach("append: before the file")
+        self._faults.reach("append: before the file")
         descriptor = os.open(path, flags, mode)
-        self._doom.reach("append: file made")
+        self._faults.reach("append: file created")
         return descriptor
 
-    def pwrite(self, descriptor: int, data: memoryview, place: int) -> int:
+    def pwrite(self, descriptor: int, data: memoryview, offset: int) -> int:
         half = data[: len(data) // 2]
-        refusal = self._doom.refusal()
+        refusal = self._faults.write_error()
         if refusal is not None:
-            os.pwrite(descriptor, half, place)
+            os.pwrite(descriptor, half, offset)
             raise refusal
-        if self._doom.is_due(f"{_kind(descriptor)}: half written"):
-            os.pwrite(descriptor, half, place)
-            die()
-        return os.pwrite(descriptor, data, place)
+        if self._faults.should_crash(f"{_kind(descriptor)}: half written"):
+            os.pwrite(descriptor, half, offset)
+            crash()
+        return os.pwrite(descriptor, data, offset)
 
     def fdatasync(self, descriptor: int) -> None:
-        self._doom.reach(f"{_kind(descriptor)}: written")
+        self._faults.reach(f"{_kind(descriptor)}: written")
         os.fdatasync(descriptor)
-        self._doom.reach(f"{_kind(descriptor)}: synced")
+        self._faults.reach(f"{_kind(descriptor)}: synced")
 
 
 def _kind(descriptor: int) -> str:
@@ -158,29 +161,35 @@ def _kind(descriptor: int) -> str:
     return "bulk" if path.endswith(".partial") else "append"
 
 
-class WatchedFiles:
-    """The module ``lake.files`` as the dead letters see it."""
+class FaultyStorage:
+    """Replaces the module ``lake.files.storage`` in the dead letters."""
 
-    def __init__(self, doom: Doom) -> None:
-        self._doom = doom
-        self._files = files
+    def __init__(self, faults: FaultInjector) -> None:
+        self._faults = faults
+        self._files = storage
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._files, name)
 
     def write(self, path: str, pieces: Iterable[bytes]) -> None:
-        self._doom.reach("letter: before a file")
+        self._faults.reach("letter: before a file")
         self._files.write(path, pieces)
-        self._doom.reach("letter: file written")
+        self._faults.reach("letter: file written")
 
     def delete(self, path: str) -> None:
         self._files.delete(path)
-        self._doom.reach("replay: letter half removed")
+        self._faults.reach("replay: letter half removed")
 
 
-def watch(place: Any, name: str, before: Callable[[], None], after: Callable[[], None]) -> None:
-    """Replaces a function by one that also says when it begins and when it has succeeded."""
-    original = getattr(place, name)
+def replace(owner: Any, name: str, replacement: Any) -> None:
+    """Replaces an attribute that must exist: a renamed one would disable its steps unnoticed."""
+    getattr(owner, name)
+    setattr(owner, name, replacement)
+
+
+def watch(owner: Any, name: str, before: Callable[[], None], after: Callable[[], None]) -> None:
+    """Wraps a function with calls before it and after its success."""
+    original = getattr(owner, name)
 
     def watched(*arguments: Any, **options: Any) -> Any:
         before()
@@ -188,67 +197,66 @@ def watch(place: Any, name: str, before: Callable[[], None], after: Callable[[],
         after()
         return result
 
-    setattr(place, name, watched)
+    replace(owner, name, watched)
 
 
-def watch_steps(doom: Doom) -> None:
-    """Puts the doom into every step of the queue."""
+def watch_steps(faults: FaultInjector) -> None:
+    """Injects the faults into every step of the queue."""
 
     def at(step: str) -> Callable[[], None]:
-        return lambda: doom.reach(step)
+        return lambda: faults.reach(step)
 
     def nothing() -> None:
         pass
 
-    modules: Any = (store, dead_letters)
-    modules[0].os = WatchedDisk(doom)
-    modules[1].files = WatchedFiles(doom)
-    commits._go_on = lambda step: doom.reach(f"commit: {step}")
-    watch(store, "sync", nothing, at("append: directory synced"))
-    watch(runtime.DucklingQueue, "enqueue", nothing, at("append: before the acknowledgement"))
-    watch(store.OpenSegment, "seal", at("seal: begins"), at("seal: done"))
-    for place in (FlushUnit, SparkRunner):  # with Spark, another process runs the unit itself
-        watch(place, "run", at("unit: begins"), at("unit: files written"))
-    watch(flush.Flusher, "_commit", at("flush: before the commit"), at("flush: committed"))
-    watch(adoption.Adoption, "_examine", at("adopt: all renamed"), nothing)
-    watch(runtime, "replayed", nothing, at("replay: segment written"))
-    watch_removals(doom)
-    watch_renames(doom)
+    replace(store, "os", FaultyOs(faults))
+    replace(dead_letters, "storage", FaultyStorage(faults))
+    replace(commits, "_ignore_step", lambda step: faults.reach(f"commit: {step}"))
+    watch(store, "fsync_path", nothing, at("append: directory synced"))
+    watch(service.DucklingQueue, "enqueue", nothing, at("append: before the acknowledgement"))
+    watch(store.OpenSegmentFile, "seal", at("seal: begins"), at("seal: done"))
+    for owner in (FlushUnit, SparkRunner):  # on Spark another process runs the unit itself
+        watch(owner, "run", at("unit: begins"), at("unit: files written"))
+    watch(flusher.Flusher, "_commit", at("flush: before the commit"), at("flush: committed"))
+    watch(ownership.Adoption, "_examine", at("adopt: all renamed"), nothing)
+    watch(replay, "restore_segment", nothing, at("replay: segment written"))
+    watch_removals(faults)
+    watch_renames(faults)
 
 
-def watch_removals(doom: Doom) -> None:
-    """Segments are removed after a flush, by the thread that did it."""
+def watch_removals(faults: FaultInjector) -> None:
+    """Segments are removed after a flush, by the thread that flushed them."""
     removed = threading.local()
 
     def before() -> None:
-        doom.reach("remove: begins")
+        faults.reach("remove: begins")
         if getattr(removed, "count", 0):
-            doom.reach("remove: between two")
+            faults.reach("remove: between two")
 
     def after() -> None:
         removed.count = getattr(removed, "count", 0) + 1
-        doom.reach("remove: done")
+        faults.reach("remove: done")
 
-    def begin() -> None:
+    def reset() -> None:
         removed.count = 0
 
-    watch(flush.Flusher, "flush", begin, lambda: None)
-    watch(store.Store, "remove", before, after)
+    watch(flusher.Flusher, "flush", reset, lambda: None)
+    watch(store.SegmentStore, "remove", before, after)
 
 
-def watch_renames(doom: Doom) -> None:
-    """A large upload gets its name, or a segment its new owner."""
+def watch_renames(faults: FaultInjector) -> None:
+    """A rename ends a large upload, or moves a segment to its new owner."""
     rename = pathlib.Path.rename
 
     def watched(path: Path, target: Path) -> Path:
         if path.suffix == ".partial":
             moved = rename(path, target)
-            doom.reach("bulk: renamed")
+            faults.reach("bulk: renamed")
             return moved
         if path.suffix == store.SUFFIX:
-            doom.reach("adopt: before the rename")
+            faults.reach("adopt: before the rename")
             moved = rename(path, target)
-            doom.reach("adopt: renamed")
+            faults.reach("adopt: renamed")
             return moved
         return rename(path, target)
 
@@ -257,5 +265,5 @@ def watch_renames(doom: Doom) -> None:
 
 if __name__ == "__main__":
     sys.argv[0] = "swanlake"
-    watch_steps(Doom(Path(os.environ[ORDER])))
+    watch_steps(FaultInjector(Path(os.environ[FAULT_FILE_VARIABLE])))
     main()

@@ -1,6 +1,6 @@
-"""A keeper that kills itself at a step of a commit, as often as it is told.
+"""A SQLite worker that kills itself at a step of a commit, a number of times.
 
-The environment says at which step, and which folder holds a file for every death that is left.
+The environment names the step, and a folder with one file for every crash that remains.
 """
 
 from __future__ import annotations
@@ -9,18 +9,18 @@ import os
 import signal
 from pathlib import Path
 
-from swanlake.lake import keeper, store
+from swanlake.lake.metastore import sqlite_worker, store
 
 
-def die(step: str) -> None:
-    """Takes a death out of the folder, if there is one left for this step."""
-    if step != os.environ["SWANLAKE_DIE_AT"]:
+def crash(step: str) -> None:
+    """Kills the process at the step while a crash remains; removes the crash first."""
+    if step != os.environ["SWANLAKE_TEST_CRASH_AT"]:
         return
-    for death in Path(os.environ["SWANLAKE_DEATHS"]).iterdir():
-        death.unlink()
+    for remaining in Path(os.environ["SWANLAKE_TEST_CRASHES"]).iterdir():
+        remaining.unlink()
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 if __name__ == "__main__":
-    store._go_on = die
-    keeper.main()
+    store._ignore_step = crash
+    sqlite_worker.main()

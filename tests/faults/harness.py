@@ -1,4 +1,4 @@
-"""A server that can be told to die, those who write to its queue, and what is in the lake then."""
+"""A server with injected crashes, clients that write to its queue, and checks of the lake."""
 
 from __future__ import annotations
 
@@ -20,79 +20,81 @@ import pyarrow as pa
 from psycopg.conninfo import make_conninfo
 
 from swanlake.lake.lake import Lake
-from swanlake.lake.location import LakeLocation
-from tests.ducks import stock_duckdb
-from tests.faults import doomed_server
-from tests.flight import eventually
+from swanlake.lake.metastore.location import LakeLocation
+from tests.faults import crashing_server
 from tests.server_process import ServerProcess
+from tests.stock_duckdb import stock_duckdb
+from tests.waiting import eventually
 
-#: Everything is small, so that every step is reached within a second.
-SMALL = {
+#: Small limits, so that every step is reached within a second.
+SMALL_LIMITS = {
     "DUCKLING_QUEUE_BUFFER_MAX_ROWS": "25",
     "DUCKLING_QUEUE_ROTATE_INTERVAL_SECONDS": "0.2",
     "DUCKLING_QUEUE_FLUSH_INTERVAL_SECONDS": "0.1",
 }
-#: A Spark that has to start first takes its time on a busy machine.
-DEATH_SECONDS = 180.0
+#: Generous: on a busy machine Spark takes long to start.
+CRASH_TIMEOUT_SECONDS = 180.0
 _CALL_HEADER = "adbc.flight.sql.rpc.call_header."
 
 
-class DoomedServer(ServerProcess):
-    """``swanlake serve`` in a process that obeys orders to die."""
+class CrashingServer(ServerProcess):
+    """``swanlake serve`` with faults that tests inject through a file."""
 
-    _program = (doomed_server.__file__,)
+    _program = (crashing_server.__file__,)
 
     def __init__(self, home: Path, *flags: str, **environment: str) -> None:
-        self.order = home.with_name(home.name + ".order")
-        environment[doomed_server.ORDER] = str(self.order)
+        self.fault_file = home.with_name(home.name + ".fault")
+        environment[crashing_server.FAULT_FILE_VARIABLE] = str(self.fault_file)
         super().__init__(home, *flags, **environment)
 
-    def give_order(self, order: str) -> None:
-        """Takes effect at once, and again after a restart, until it is taken back."""
-        partial = self.order.with_name(self.order.name + ".partial")
-        partial.write_text(order)
-        partial.replace(self.order)
+    def inject(self, fault: str) -> None:
+        """Injects a fault, at once and after every restart, until it is cleared."""
+        partial = self.fault_file.with_name(self.fault_file.name + ".partial")
+        partial.write_text(fault)
+        partial.replace(self.fault_file)
 
     @contextmanager
     def held_at(self, step: str) -> Iterator[None]:
-        """Somebody in the server waits at a step, as long as the block runs."""
-        held = self.order.with_name(self.order.name + ".held")
+        """Blocks the server's thread that reaches a step, while the block runs."""
+        held = self.fault_file.with_name(self.fault_file.name + ".held")
         held.unlink(missing_ok=True)
-        self.give_order(f"hold {step}")
+        self.inject(f"hold {step}")
         try:
-            eventually(held.exists, DEATH_SECONDS)
+            eventually(held.exists, CRASH_TIMEOUT_SECONDS)
             yield
         finally:
-            self.take_order_back()
+            self.clear_fault()
 
-    def take_order_back(self) -> None:
-        self.order.unlink(missing_ok=True)
+    def clear_fault(self) -> None:
+        self.fault_file.unlink(missing_ok=True)
 
-    def start(self) -> DoomedServer:
+    def start(self) -> CrashingServer:
         self.launch()
-        assert self.accepts_or_dies(), f"the server did not start:\n{self.log_text[-4000:]}"
+        assert self.wait_until_ready_or_dead(), (
+            f"the server did not start:\n{self.log_text[-4000:]}"
+        )
         return self
 
-    def accepts_or_dies(self) -> bool:
-        """Waits until one of both is so: true if it accepts."""
-        eventually(lambda: self.is_ready or not self.is_alive, DEATH_SECONDS)
+    def wait_until_ready_or_dead(self) -> bool:
+        """Waits until the server accepts connections or has ended; true if it accepts."""
+        eventually(lambda: self.is_ready or not self.is_alive, CRASH_TIMEOUT_SECONDS)
         if not self.is_ready:
             return False
         self.url = json.loads(self._ready_file.read_text())["flight"]
         return True
 
-    def must_die(self) -> None:
-        """Returns when it is dead, and as dead as it was meant to be."""
+    def wait_for_crash(self) -> None:
+        """Waits until the server has ended, and checks that SIGKILL ended it."""
         try:
-            code = self.process.wait(DEATH_SECONDS)
+            code = self.process.wait(CRASH_TIMEOUT_SECONDS)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"it did not die:\n{self.log_text[-4000:]}") from None
-        assert code == -9, f"it died of {code}:\n{self.log_text[-4000:]}"
+            raise AssertionError(f"the server did not crash:\n{self.log_text[-4000:]}") from None
+        assert code == -9, f"the server exited with {code}:\n{self.log_text[-4000:]}"
         self.kill()
 
 
-class Book:
-    """Which ids were given out, and what is known of them. An insert is whole or not at all."""
+class WriteLog:
+    """The ids that clients wrote, and whether each insert was acknowledged. Inserts are atomic."""
 
     def __init__(self) -> None:
         self._ids = count()
@@ -100,23 +102,23 @@ class Book:
         self.acknowledged: list[range] = []
         self.unknown: list[range] = []
 
-    def take(self, number: int) -> range:
-        """Ids that nobody else gets."""
+    def allocate(self, number: int) -> range:
+        """Returns ids that are used by no other insert."""
         with self._lock:
             first = next(self._ids)
             for _ in range(number - 1):
                 next(self._ids)
             return range(first, first + number)
 
-    def assert_true(self, found: Counter[int]) -> None:
-        """What was acknowledged is there once; what is unknown once or not at all; nothing else."""
+    def assert_matches(self, stored: Counter[int]) -> None:
+        """Checks: acknowledged ids are stored once, unknown inserts whole or not, no others."""
         acknowledged = {id for ids in self.acknowledged for id in ids}
         unknown = {id for ids in self.unknown for id in ids}
-        lost = sorted(acknowledged - found.keys())
-        doubled = sorted(id for id, times in found.items() if times > 1)
-        strange = sorted(found.keys() - acknowledged - unknown)
-        torn = [ids for ids in self.unknown if 0 < sum(id in found for id in ids) < len(ids)]
-        assert (lost, doubled, strange, torn) == ([], [], [], [])
+        lost = sorted(acknowledged - stored.keys())
+        doubled = sorted(id for id, times in stored.items() if times > 1)
+        unexpected = sorted(stored.keys() - acknowledged - unknown)
+        torn = [ids for ids in self.unknown if 0 < sum(id in stored for id in ids) < len(ids)]
+        assert (lost, doubled, unexpected, torn) == ([], [], [], [])
 
 
 def insert(cursor: Any, ids: Sequence[int], table: str = "t") -> None:
@@ -125,66 +127,67 @@ def insert(cursor: Any, ids: Sequence[int], table: str = "t") -> None:
 
 
 @contextmanager
-def stock_cursor(url: str) -> Iterator[Any]:
-    """A cursor of a stock ADBC connection, whose server may be dead by the end."""
+def adbc_cursor(url: str) -> Iterator[Any]:
+    """A cursor of a stock ADBC connection; its server may be gone when it is closed."""
     connection = adbc.connect(url, autocommit=True)
     cursor = connection.cursor()
     try:
         yield cursor
     finally:
-        for one in (cursor, connection):
+        for resource in (cursor, connection):
             try:
-                one.close()
+                resource.close()
             except (adbc.Error, RuntimeError):
-                one._closed = True  # else it tries again when it is collected
+                resource._closed = True  # else its finalizer closes it again
 
 
-def one_by_one(cursor: Any, book: Book) -> None:
-    """An insert of one row, or of a few."""
-    ids = book.take(1)
-    keep_books(book, ids, lambda: insert(cursor, ids))
+def insert_one(cursor: Any, log: WriteLog) -> None:
+    """Inserts one row."""
+    ids = log.allocate(1)
+    record_outcome(log, ids, lambda: insert(cursor, ids))
 
 
-def bound(cursor: Any, book: Book) -> None:
-    """A prepared insert with bound rows."""
-    ids = book.take(3)
+def insert_bound(cursor: Any, log: WriteLog) -> None:
+    """Inserts a few rows with a prepared statement."""
+    ids = log.allocate(3)
     rows = [(id, "a row") for id in ids]
     sql = "INSERT INTO duckling_queue.t VALUES (?, ?)"
-    keep_books(book, ids, lambda: cursor.executemany(sql, rows))
+    record_outcome(log, ids, lambda: cursor.executemany(sql, rows))
 
 
-def bulk(cursor: Any, book: Book) -> None:
-    """More rows than the queue keeps in memory."""
-    ids = book.take(6000)
+def insert_bulk(cursor: Any, log: WriteLog) -> None:
+    """Uploads more rows than the queue buffers in memory."""
+    ids = log.allocate(6000)
     table = pa.table({"id": pa.array(ids, pa.int64()), "note": ["x" * 1000] * len(ids)})
-    keep_books(
-        book,
+    record_outcome(
+        log,
         ids,
         lambda: cursor.adbc_ingest("t", table, mode="append", catalog_name="duckling_queue"),
     )
 
 
-def keep_books(book: Book, ids: range, act: Callable[[], object]) -> None:
+def record_outcome(log: WriteLog, ids: range, write: Callable[[], object]) -> None:
+    """Runs a write and logs its ids as acknowledged, or as unknown if it fails."""
     try:
-        act()
+        write()
     except BaseException:
-        book.unknown.append(ids)
+        log.unknown.append(ids)
         raise
-    book.acknowledged.append(ids)
+    log.acknowledged.append(ids)
 
 
 @dataclass
 class Producer:
-    """Names its batches, and sends each one again until it is acknowledged."""
+    """An idempotent producer: numbers its batches and repeats each until it is acknowledged."""
 
     name: str
     pending: range | None = None
     sequence: int = 0
     repeated: int = 0
 
-    def __call__(self, cursor: Any, book: Book) -> None:
+    def __call__(self, cursor: Any, log: WriteLog) -> None:
         if self.pending is None:
-            self.pending = book.take(2)
+            self.pending = log.allocate(2)
         else:
             self.repeated += 1
         cursor.adbc_statement.set_options(
@@ -194,26 +197,28 @@ class Producer:
             }
         )
         insert(cursor, self.pending)
-        book.acknowledged.append(self.pending)
+        log.acknowledged.append(self.pending)
         self.pending, self.sequence = None, self.sequence + 1
 
 
-Way = Callable[[Any, Book], None]
-ORDINARY: tuple[Way, ...] = (one_by_one, one_by_one, bound)
+WriteMethod = Callable[[Any, WriteLog], None]
+DEFAULT_WRITES: tuple[WriteMethod, ...] = (insert_one, insert_one, insert_bound)
 
 
 @dataclass
 class Load:
-    """Writers in threads of their own, each until its first error or until it is told to stop."""
+    """Writes in one thread per method, each until its first error or the end of the block."""
 
     url: str
-    book: Book
-    ways: Sequence[Way]
+    log: WriteLog
+    methods: Sequence[WriteMethod]
     errors: list[Exception] = field(default_factory=list)
 
     def __enter__(self) -> Load:
         self._stop = threading.Event()
-        self._threads = [threading.Thread(target=self._write, args=(way,)) for way in self.ways]
+        self._threads = [
+            threading.Thread(target=self._write, args=(method,)) for method in self.methods
+        ]
         for thread in self._threads:
             thread.start()
         return self
@@ -221,84 +226,84 @@ class Load:
     def __exit__(self, *exception: object) -> None:
         self._stop.set()
         for thread in self._threads:
-            thread.join(DEATH_SECONDS)
+            thread.join(CRASH_TIMEOUT_SECONDS)
         assert not any(thread.is_alive() for thread in self._threads), "a client hangs"
 
-    def _write(self, way: Way) -> None:
+    def _write(self, method: WriteMethod) -> None:
         try:
-            with stock_cursor(self.url) as cursor:
+            with adbc_cursor(self.url) as cursor:
                 while not self._stop.is_set():
-                    way(cursor, self.book)
-        except Exception as error:  # noqa: BLE001 - the test says whether it was to be expected
+                    method(cursor, self.log)
+        except Exception as error:  # noqa: BLE001 - the test decides whether it was expected
             self.errors.append(error)
 
 
-class Lab:
-    """A lake with a table ``t (id, note)``, and a server on it that dies and is started again."""
+class FaultHarness:
+    """A lake with a table ``t (id, note)``, and a server on it that crashes and restarts."""
 
     def __init__(self, home: Path, metabase_url: str = "", **environment: str) -> None:
         if metabase_url:
             environment["SWANLAKE_METABASE_URL"] = metabase_url
-        self.book = Book()
+        self.log = WriteLog()
         self.root = Path(environment.get("DUCKLING_QUEUE_ROOT", home / "queue"))
-        self.server = DoomedServer(home, **(SMALL | environment))
+        self.server = CrashingServer(home, **(SMALL_LIMITS | environment))
         self.server.start()
         self.sql("CREATE TABLE swanlake.main.t (id BIGINT, note VARCHAR)")
-        self.location = location_of(metabase_url or home / "catalogs", home / "data")
+        self.location = lake_location(metabase_url or home / "catalogs", home / "data")
 
     def sql(self, *statements: str) -> list[tuple[Any, ...]]:
-        """The rows of the last statement."""
-        with stock_cursor(self.server.url) as cursor:
+        """Runs statements and returns the rows of the last one."""
+        with adbc_cursor(self.server.url) as cursor:
             for statement in statements:
                 cursor.execute(statement)
             rows: list[tuple[Any, ...]] = cursor.fetchall() if cursor.description else []
             return rows
 
-    def letters(self) -> list[dict[str, Any]]:
-        """The dead letters, as a client sees them."""
-        with stock_cursor(self.server.url) as cursor:
+    def dead_letters(self) -> list[dict[str, Any]]:
+        """The dead letters, as the procedure lists them."""
+        with adbc_cursor(self.server.url) as cursor:
             cursor.execute("CALL duckling_queue_dead_letters()")
             rows: list[dict[str, Any]] = cursor.fetch_arrow_table().to_pylist()
             return rows
 
-    def load(self, *ways: Way) -> Load:
-        return Load(self.server.url, self.book, ways or ORDINARY)
+    def load(self, *methods: WriteMethod) -> Load:
+        return Load(self.server.url, self.log, methods or DEFAULT_WRITES)
 
-    def die_at(self, step: str, passage: int = 1, milliseconds: int = 0) -> None:
-        self.server.give_order(f"die {step}/{passage}/{milliseconds}")
+    def crash_at(self, step: str, passage: int = 1, milliseconds: int = 0) -> None:
+        self.server.inject(f"crash {step}/{passage}/{milliseconds}")
 
-    def run_until_death(self, *ways: Way) -> None:
-        """Starts the server if need be, and lets clients write until it has died."""
+    def run_until_crash(self, *methods: WriteMethod) -> None:
+        """Lets clients write until the server has crashed; starts it first if it is down."""
         if not self.server.is_alive:
             self.server.launch()
-        if self.server.accepts_or_dies():
-            with self.load(*ways):
-                self.server.must_die()
-        self.server.must_die()
+        if self.server.wait_until_ready_or_dead():
+            with self.load(*methods):
+                self.server.wait_for_crash()
+        self.server.wait_for_crash()
 
-    def walk(self, steps: Iterable[str], *ways: Way) -> None:
-        """Dies at one step after the other; each start finds what the death before it left."""
+    def crash_at_each(self, steps: Iterable[str], *methods: WriteMethod) -> None:
+        """Crashes at one step after another; each start recovers from the crash before it."""
         for step in steps:
-            self.die_at(step)
-            self.run_until_death(*ways)
+            self.crash_at(step)
+            self.run_until_crash(*methods)
         self.recover()
 
     def recover(self) -> None:
-        """A server that lives."""
-        self.server.take_order_back()
+        """Restarts the server without faults."""
+        self.server.clear_fault()
         self.server.kill()
         self.server.start()
 
     def kill(self) -> None:
-        """From outside, whatever it does."""
+        """Sends SIGKILL to the server, whatever it is doing."""
         self.server.kill()
 
     def segments_on_disk(self) -> list[Path]:
-        found = [*self.root.glob("*/*/*/*.arrows"), *self.root.glob("*/*/*/*.partial")]
-        return [path for path in found if "dead-letters" not in path.parts]
+        paths = [*self.root.glob("*/*/*/*.arrows"), *self.root.glob("*/*/*/*.partial")]
+        return [path for path in paths if "dead-letters" not in path.parts]
 
     def flush(self) -> None:
-        """Returns when nothing is left in the queue, also of servers that died."""
+        """Flushes until no segment is left, including those of crashed servers."""
         self.sql("CALL duckling_queue_flush()")
 
         def is_empty() -> bool:
@@ -308,40 +313,42 @@ class Lab:
 
         eventually(is_empty, 60)
 
-    def found(self, table: str = "t") -> Counter[int]:
-        """How often each id is in the lake, by stock DuckDB."""
-        return ids_in(self.location, table)
+    def count_ids(self, table: str = "t") -> Counter[int]:
+        """The number of rows per id in a table, counted by stock DuckDB."""
+        return count_ids(self.location, table)
 
-    def assert_true(self) -> None:
-        """Flushes, and compares the lake with the book."""
+    def assert_no_loss(self) -> None:
+        """Flushes, and compares the table with the log."""
         self.flush()
-        self.book.assert_true(self.found())
+        self.log.assert_matches(self.count_ids())
 
 
 @contextmanager
-def lab_on(kind: str, postgres: Callable[[], str], home: Path, **environment: str) -> Iterator[Lab]:
-    """A lab on SQLite, or in a database of its own on PostgreSQL."""
+def open_harness(
+    kind: str, postgres: Callable[[], str], home: Path, **environment: str
+) -> Iterator[FaultHarness]:
+    """A harness on SQLite, or in a new PostgreSQL database."""
     if kind == "sqlite":
-        lab = Lab(home, **environment)
-        yield lab
-        lab.server.kill()
+        harness = FaultHarness(home, **environment)
+        yield harness
+        harness.server.kill()
         return
     name = f"test_{uuid4().hex}"
     with psycopg.connect(postgres(), autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name}")
-        lab = Lab(home, make_conninfo(postgres(), dbname=name), **environment)
-        yield lab
-        lab.server.kill()
+        harness = FaultHarness(home, make_conninfo(postgres(), dbname=name), **environment)
+        yield harness
+        harness.server.kill()
         connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
-def location_of(metabase: str | Path, data: Path) -> LakeLocation:
+def lake_location(metabase: str | Path, data: Path) -> LakeLocation:
     with Lake.open(metabase, data) as lake:
         return lake.location(lake.catalog("swanlake").info)
 
 
-def ids_in(location: LakeLocation, table: str = "t") -> Counter[int]:
-    """How often each id is in a table, by stock DuckDB."""
+def count_ids(location: LakeLocation, table: str = "t") -> Counter[int]:
+    """The number of rows per id in a table, counted by stock DuckDB."""
     with stock_duckdb() as duck:
         location.attach(duck)
         rows = duck.execute(

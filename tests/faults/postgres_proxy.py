@@ -1,4 +1,4 @@
-"""A wire to PostgreSQL that breaks at the worst moment: around a COMMIT."""
+"""A proxy to PostgreSQL that drops the connection around a COMMIT."""
 
 from __future__ import annotations
 
@@ -10,44 +10,44 @@ from pathlib import Path
 
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-_COMMIT_ASKED = b"COMMIT\0"
-_COMMIT_ANSWERED = b"C\0\0\0\x0bCOMMIT\0"
+_COMMIT_REQUEST = b"COMMIT\0"
+_COMMIT_ANSWER = b"C\0\0\0\x0bCOMMIT\0"
 
 
-class Loss(Enum):
-    """Which way the next COMMIT, or its answer, gets lost together with the connection."""
+class LostMessage(Enum):
+    """Which message is lost together with the connection: the COMMIT or its answer."""
 
     REQUEST = auto()
     ANSWER = auto()
 
 
-class Proxy:
-    """A Unix socket that passes on to a server's, until it is told to lose a COMMIT."""
+class PostgresProxy:
+    """A Unix socket that forwards to a server's, until it is told to lose a COMMIT."""
 
     def __init__(self, url: str, folder: Path) -> None:
-        given = conninfo_to_dict(url)
-        port = given.get("port") or 5432
-        self._server = f"{given['host']}/.s.PGSQL.{port}"
+        parameters = conninfo_to_dict(url)
+        port = parameters.get("port") or 5432
+        self._server = f"{parameters['host']}/.s.PGSQL.{port}"
         self.url = make_conninfo(url, host=str(folder))
         self.lost = 0
-        self._next_loss: Loss | None = None
+        self._next_loss: LostMessage | None = None
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(f"{folder}/.s.PGSQL.{port}")
         self._listener.listen()
         self._open: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def __enter__(self) -> Proxy:
+    def __enter__(self) -> PostgresProxy:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        _end(self._listener)
-        for one in self._open:
-            _end(one)
+        _close(self._listener)
+        for connection in self._open:
+            _close(connection)
 
-    def lose(self, what: Loss) -> None:
-        """Loses the next COMMIT; those after it pass."""
-        self._next_loss = what
+    def lose_next_commit(self, message: LostMessage) -> None:
+        """Loses the next COMMIT or its answer; later ones pass."""
+        self._next_loss = message
 
     def _accept(self) -> None:
         while True:
@@ -58,46 +58,46 @@ class Proxy:
             server = socket.socket(socket.AF_UNIX)
             server.connect(self._server)
             self._open += [client, server]
-            for pump in (self._pass_questions, self._pass_answers):
+            for pump in (self._forward_requests, self._forward_answers):
                 threading.Thread(target=pump, args=(client, server), daemon=True).start()
 
-    def _pass_questions(self, client: socket.socket, server: socket.socket) -> None:
-        while data := _received(client):
-            if self._next_loss is Loss.REQUEST and _COMMIT_ASKED in data:
+    def _forward_requests(self, client: socket.socket, server: socket.socket) -> None:
+        while data := _receive(client):
+            if self._next_loss is LostMessage.REQUEST and _COMMIT_REQUEST in data:
                 break
             _send(server, data)
-        self._hang_up(client, server, Loss.REQUEST)
+        self._disconnect(client, server, LostMessage.REQUEST)
 
-    def _pass_answers(self, client: socket.socket, server: socket.socket) -> None:
-        while data := _received(server):
-            if self._next_loss is Loss.ANSWER and _COMMIT_ANSWERED in data:
+    def _forward_answers(self, client: socket.socket, server: socket.socket) -> None:
+        while data := _receive(server):
+            if self._next_loss is LostMessage.ANSWER and _COMMIT_ANSWER in data:
                 break
             _send(client, data)
-        self._hang_up(client, server, Loss.ANSWER)
+        self._disconnect(client, server, LostMessage.ANSWER)
 
-    def _hang_up(self, client: socket.socket, server: socket.socket, loss: Loss) -> None:
+    def _disconnect(self, client: socket.socket, server: socket.socket, loss: LostMessage) -> None:
         if self._next_loss is loss:
             self._next_loss = None
             self.lost += 1
-        _end(client)
-        _end(server)
+        _close(client)
+        _close(server)
 
 
-def _received(one: socket.socket) -> bytes:
+def _receive(connection: socket.socket) -> bytes:
     try:
-        return one.recv(1 << 20)
+        return connection.recv(1 << 20)
     except OSError:
         return b""
 
 
-def _send(one: socket.socket, data: bytes) -> None:
+def _send(connection: socket.socket, data: bytes) -> None:
     try:
-        one.sendall(data)
+        connection.sendall(data)
     except OSError:
-        _end(one)
+        _close(connection)
 
 
-def _end(one: socket.socket) -> None:
+def _close(connection: socket.socket) -> None:
     with contextlib.suppress(OSError):
-        one.shutdown(socket.SHUT_RDWR)
-    one.close()
+        connection.shutdown(socket.SHUT_RDWR)
+    connection.close()

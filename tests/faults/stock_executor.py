@@ -1,4 +1,4 @@
-"""Stock DuckDB as one of those who run the tasks of a fan-out."""
+"""Runs the tasks of a fan-out in stock DuckDB."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from swanlake.bench.runner import Execute
 from swanlake.errors import CommitConflict, QueryError
 
 
-def executing(duck: duckdb.DuckDBPyConnection) -> Execute:
-    """What runs statements in stock DuckDB, whose errors become ours."""
+def stock_executor(duck: duckdb.DuckDBPyConnection) -> Execute:
+    """Executes statements in stock DuckDB and translates its errors into SwanLake's."""
 
     def execute(sql: str) -> list[Row]:
         try:

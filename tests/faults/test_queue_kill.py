@@ -1,4 +1,4 @@
-"""kill -9 at every step that rows take from a client to the lake: none is lost, none is doubled."""
+"""SIGKILL at every step from a client to the lake: no row is lost or duplicated."""
 
 from __future__ import annotations
 
@@ -16,273 +16,300 @@ from uuid import uuid4
 import adbc_driver_flightsql.dbapi as adbc
 import pytest
 
-from tests.faults.doomed_server import (
+from tests.faults.crashing_server import (
     ADOPT_STEPS,
     APPEND_STEPS,
     BULK_STEPS,
     COMMIT_STEPS,
+    DEAD_LETTER_STEPS,
     FLUSH_STEPS,
-    LETTER_STEPS,
     REPLAY_STEPS,
 )
-from tests.faults.lab import ORDINARY, Book, Lab, Producer, Way, bulk, lab_on, stock_cursor
-from tests.flight import eventually
+from tests.faults.harness import (
+    DEFAULT_WRITES,
+    FaultHarness,
+    Producer,
+    WriteLog,
+    WriteMethod,
+    adbc_cursor,
+    insert_bulk,
+    open_harness,
+)
+from tests.waiting import eventually
 
-#: A walk of many deaths; a death and a start take two seconds, or ten on a busy machine.
+#: A test has many crashes; a crash and a restart take two seconds, or ten on a busy machine.
 pytestmark = pytest.mark.timeout(300)
 KILLS = 55
 ROUND_SECONDS = 3.0
-#: How long a server may take to reach the step where it is to die; then it is killed as it is.
+#: How long a server may take to reach the step of its crash; then it is killed anyway.
 STEP_SECONDS = 10.0
 SEGMENTS = "CALL duckling_queue_segments()"
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])
-def lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """One lake for all deaths of a kind: what one of them spoils, the next ones show."""
-    home = tmp_path_factory.mktemp("lab") / "home"
-    with lab_on(request.param, partial(request.getfixturevalue, "postgres"), home) as lab:
-        yield lab
+def harness(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[FaultHarness]:
+    """One lake for all tests, so that damage left by one crash shows in later tests."""
+    home = tmp_path_factory.mktemp("harness") / "home"
+    with open_harness(request.param, partial(request.getfixturevalue, "postgres"), home) as harness:
+        yield harness
 
 
 @pytest.fixture(autouse=True)
-def alive(lab: Lab) -> None:
-    """A test that failed leaves no dead server to the next one."""
-    lab.server.take_order_back()
-    if not lab.server.is_alive:
-        lab.server.start()
+def running_server(harness: FaultHarness) -> None:
+    """Restarts the server after a failed test."""
+    harness.server.clear_fault()
+    if not harness.server.is_alive:
+        harness.server.start()
 
 
-def fill(lab: Lab, table: str = "t", book: Book | None = None) -> None:
-    """Acknowledged rows in three segments that wait until the queue is resumed."""
-    book = book or lab.book
-    lab.sql("CALL duckling_queue_pause()")
+def fill(harness: FaultHarness, table: str = "t", log: WriteLog | None = None) -> None:
+    """Inserts rows into three segments of a paused queue."""
+    log = log or harness.log
+    harness.sql("CALL duckling_queue_pause()")
     for _ in range(3):
-        ids = book.take(30)
+        ids = log.allocate(30)
         rows = f"SELECT id, 'a row' FROM range({ids.start}, {ids.stop}) AS r(id)"
-        lab.sql(f"INSERT INTO duckling_queue.{table} {rows}")
-        book.acknowledged.append(ids)
-        eventually(lambda: "open" not in [row[4] for row in lab.sql(SEGMENTS)])
+        harness.sql(f"INSERT INTO duckling_queue.{table} {rows}")
+        log.acknowledged.append(ids)
+        eventually(lambda: "open" not in [row[4] for row in harness.sql(SEGMENTS)])
 
 
-def resume_after_restart(lab: Lab) -> None:
-    (lab.root / "paused").unlink(missing_ok=True)
+def resume_after_restart(harness: FaultHarness) -> None:
+    (harness.root / "paused").unlink(missing_ok=True)
 
 
-def finish(lab: Lab, producers: Iterable[Producer]) -> None:
-    """They send once more what was not acknowledged."""
+def finish(harness: FaultHarness, producers: Iterable[Producer]) -> None:
+    """Sends the unacknowledged batches of the producers once more."""
     for producer in producers:
-        with stock_cursor(lab.server.url) as cursor:
-            producer(cursor, lab.book)
+        with adbc_cursor(harness.server.url) as cursor:
+            producer(cursor, harness.log)
 
 
-ON_SQLITE = pytest.mark.parametrize("lab", ["sqlite"], indirect=True)
+ON_SQLITE = pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
 
 
-# ---- each step once ----------------------------------------------------------------------------
-
-
-@ON_SQLITE
-def test_a_server_that_dies_at_a_step_of_an_append_keeps_what_it_acknowledged(lab: Lab) -> None:
-    lab.walk(APPEND_STEPS)
-    lab.assert_true()
+# ---- every step --------------------------------------------------------------------------------
 
 
 @ON_SQLITE
-def test_a_server_that_dies_during_a_large_upload_keeps_all_of_it_or_nothing(lab: Lab) -> None:
-    lab.walk(BULK_STEPS, bulk)
-    lab.assert_true()
+def test_crash_during_an_append_keeps_acknowledged_rows(
+    harness: FaultHarness,
+) -> None:
+    harness.crash_at_each(APPEND_STEPS)
+    harness.assert_no_loss()
 
 
-def test_a_server_that_dies_at_a_step_of_a_flush_brings_every_row_once(lab: Lab) -> None:
-    fill(lab)
-    resume_after_restart(lab)
-    lab.kill()
-    lab.walk(FLUSH_STEPS)
-    lab.assert_true()
+@ON_SQLITE
+def test_crash_during_a_large_upload_keeps_all_or_nothing(
+    harness: FaultHarness,
+) -> None:
+    harness.crash_at_each(BULK_STEPS, insert_bulk)
+    harness.assert_no_loss()
 
 
-@pytest.mark.parametrize("lab", ["postgres"], indirect=True)
-def test_a_server_that_dies_inside_the_commit_of_a_flush_brings_every_row_once(lab: Lab) -> None:
-    lab.walk(COMMIT_STEPS)
-    lab.assert_true()
+def test_crash_during_a_flush_stores_rows_once(
+    harness: FaultHarness,
+) -> None:
+    fill(harness)
+    resume_after_restart(harness)
+    harness.kill()
+    harness.crash_at_each(FLUSH_STEPS)
+    harness.assert_no_loss()
 
 
-def test_a_server_that_dies_while_it_takes_over_segments_leaves_them_to_the_next(lab: Lab) -> None:
-    fill(lab)
-    resume_after_restart(lab)
-    lab.kill()
-    lab.walk(ADOPT_STEPS)
-    lab.assert_true()
+@pytest.mark.parametrize("harness", ["postgres"], indirect=True)
+def test_crash_during_the_commit_of_a_flush_stores_rows_once(
+    harness: FaultHarness,
+) -> None:
+    harness.crash_at_each(COMMIT_STEPS)
+    harness.assert_no_loss()
 
 
-def test_a_batch_with_a_name_that_is_sent_again_after_a_death_is_taken_once(lab: Lab) -> None:
+def test_crash_during_adoption_leaves_the_segments_to_the_next_server(
+    harness: FaultHarness,
+) -> None:
+    fill(harness)
+    resume_after_restart(harness)
+    harness.kill()
+    harness.crash_at_each(ADOPT_STEPS)
+    harness.assert_no_loss()
+
+
+def test_idempotent_batch_repeated_after_a_crash_is_stored_once(
+    harness: FaultHarness,
+) -> None:
     producers = [Producer(f"{uuid4()}") for _ in range(3)]
-    lab.walk(
+    harness.crash_at_each(
         ["append: written", "append: before the acknowledgement", "flush: committed"], *producers
     )
-    finish(lab, producers)
+    finish(harness, producers)
     assert sum(producer.repeated for producer in producers) > 0
-    lab.assert_true()
+    harness.assert_no_loss()
 
 
 # ---- dead letters ------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def orphans(lab: Lab) -> Iterator[Book]:
-    """Rows in three segments whose table is gone; the server is dead."""
-    book = Book()
-    put_away_letters(lab)
-    lab.sql("CREATE TABLE swanlake.main.gone (id BIGINT, note VARCHAR)")
-    fill(lab, "gone", book)
-    lab.sql("DROP TABLE swanlake.main.gone")
-    resume_after_restart(lab)
-    lab.kill()
-    yield book
-    resume_after_restart(lab)
-    lab.recover()
-    lab.flush()
-    lab.sql("DROP TABLE IF EXISTS swanlake.main.gone")
-    put_away_letters(lab)
+def orphans(harness: FaultHarness) -> Iterator[WriteLog]:
+    """Rows in three segments whose table was dropped; the server is down."""
+    log = WriteLog()
+    delete_dead_letters(harness)
+    harness.sql("CREATE TABLE swanlake.main.gone (id BIGINT, note VARCHAR)")
+    fill(harness, "gone", log)
+    harness.sql("DROP TABLE swanlake.main.gone")
+    resume_after_restart(harness)
+    harness.kill()
+    yield log
+    resume_after_restart(harness)
+    harness.recover()
+    harness.flush()
+    harness.sql("DROP TABLE IF EXISTS swanlake.main.gone")
+    delete_dead_letters(harness)
 
 
-def put_away_letters(lab: Lab) -> None:
-    """Also those of other tests: what a death cut off in the middle becomes a letter."""
-    shutil.rmtree(lab.root / "dead-letters", ignore_errors=True)
+def delete_dead_letters(harness: FaultHarness) -> None:
+    """Deletes all dead letters, including partial segments of other tests' crashes."""
+    shutil.rmtree(harness.root / "dead-letters", ignore_errors=True)
 
 
-def put_aside(lab: Lab) -> None:
-    """Returns when the segments without a table are dead letters, and it has a table again."""
-    lab.flush()
-    assert [letter["rows"] for letter in lab.letters()] == [30, 30, 30]
-    lab.sql("CREATE TABLE swanlake.main.gone (id BIGINT, note VARCHAR)")
+def wait_for_dead_letters(harness: FaultHarness) -> None:
+    """Waits until the three segments are dead letters, and creates their table again."""
+    harness.flush()
+    assert [letter["rows"] for letter in harness.dead_letters()] == [30, 30, 30]
+    harness.sql("CREATE TABLE swanlake.main.gone (id BIGINT, note VARCHAR)")
 
 
-def replay_until_death(lab: Lab) -> None:
+def replay_until_crash(harness: FaultHarness) -> None:
     with pytest.raises(adbc.Error):
-        lab.sql("CALL duckling_queue_replay()")
-    lab.server.must_die()
-    lab.recover()
+        harness.sql("CALL duckling_queue_replay()")
+    harness.server.wait_for_crash()
+    harness.recover()
 
 
 @ON_SQLITE
-def test_a_server_that_dies_while_it_puts_segments_aside_keeps_each_of_them_once(
-    lab: Lab, orphans: Book
+def test_crash_while_writing_dead_letters_keeps_each_once(
+    harness: FaultHarness, orphans: WriteLog
 ) -> None:
-    lab.walk([*LETTER_STEPS])
-    lab.kill()
-    lab.die_at(LETTER_STEPS[1], passage=2)
-    lab.run_until_death()
-    lab.recover()
-    put_aside(lab)
-    lab.sql("CALL duckling_queue_replay()")
-    lab.flush()
-    assert lab.letters() == []
-    orphans.assert_true(lab.found("gone"))
+    harness.crash_at_each([*DEAD_LETTER_STEPS])
+    harness.kill()
+    harness.crash_at(DEAD_LETTER_STEPS[1], passage=2)
+    harness.run_until_crash()
+    harness.recover()
+    wait_for_dead_letters(harness)
+    harness.sql("CALL duckling_queue_replay()")
+    harness.flush()
+    assert harness.dead_letters() == []
+    orphans.assert_matches(harness.count_ids("gone"))
 
 
 @ON_SQLITE
-def test_a_server_that_dies_during_a_replay_has_the_rows_once_in_the_end(
-    lab: Lab, orphans: Book
-) -> None:
-    lab.recover()
-    put_aside(lab)
-    lab.die_at(REPLAY_STEPS[0], passage=2)
-    replay_until_death(lab)
-    lab.flush()
-    lab.sql("CALL duckling_queue_replay()")
-    lab.flush()
-    assert lab.letters() == []
-    orphans.assert_true(lab.found("gone"))
+def test_crash_during_a_replay_stores_rows_once(harness: FaultHarness, orphans: WriteLog) -> None:
+    harness.recover()
+    wait_for_dead_letters(harness)
+    harness.crash_at(REPLAY_STEPS[0], passage=2)
+    replay_until_crash(harness)
+    harness.flush()
+    harness.sql("CALL duckling_queue_replay()")
+    harness.flush()
+    assert harness.dead_letters() == []
+    orphans.assert_matches(harness.count_ids("gone"))
 
 
 @ON_SQLITE
-def test_a_replay_that_is_repeated_while_its_rows_wait_in_the_queue_does_not_double_them(
-    lab: Lab, orphans: Book
+def test_repeated_replay_does_not_duplicate_queued_rows(
+    harness: FaultHarness, orphans: WriteLog
 ) -> None:
-    lab.recover()
-    put_aside(lab)
-    lab.sql("CALL duckling_queue_pause()")
-    lab.die_at(REPLAY_STEPS[0], passage=2)
-    replay_until_death(lab)
-    lab.sql("CALL duckling_queue_replay()", "CALL duckling_queue_resume()")
-    lab.flush()
-    assert lab.letters() == []
-    orphans.assert_true(lab.found("gone"))
+    harness.recover()
+    wait_for_dead_letters(harness)
+    harness.sql("CALL duckling_queue_pause()")
+    harness.crash_at(REPLAY_STEPS[0], passage=2)
+    replay_until_crash(harness)
+    harness.sql("CALL duckling_queue_replay()", "CALL duckling_queue_resume()")
+    harness.flush()
+    assert harness.dead_letters() == []
+    orphans.assert_matches(harness.count_ids("gone"))
 
 
 @ON_SQLITE
-def test_a_letter_that_was_half_removed_by_a_death_does_not_stand_in_the_way_of_others(
-    lab: Lab, orphans: Book
+def test_half_deleted_dead_letter_does_not_block_other_replays(
+    harness: FaultHarness, orphans: WriteLog
 ) -> None:
-    lab.recover()
-    put_aside(lab)
-    lab.die_at(REPLAY_STEPS[1])
-    replay_until_death(lab)
-    lab.sql("CALL duckling_queue_replay()")
-    lab.flush()
-    orphans.assert_true(lab.found("gone"))
+    harness.recover()
+    wait_for_dead_letters(harness)
+    harness.crash_at(REPLAY_STEPS[1])
+    replay_until_crash(harness)
+    harness.sql("CALL duckling_queue_replay()")
+    harness.flush()
+    orphans.assert_matches(harness.count_ids("gone"))
 
 
-# ---- campaigns ---------------------------------------------------------------------------------
+# ---- random crashes ----------------------------------------------------------------------------
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("half", [1, 2])
-def test_no_row_is_lost_or_doubled_by_many_kills_at_random_moments(
-    lab: Lab, half: int, capsys: pytest.CaptureFixture[str]
+def test_many_random_crashes_lose_and_duplicate_no_row(
+    harness: FaultHarness, half: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     seed = int(os.environ.get("QUEUE_KILL_SEED") or random.randrange(1_000_000))
     chance = random.Random(seed)
     producers = [Producer(f"{uuid4()}") for _ in range(2)]
-    deaths: Counter[str] = Counter()
+    crashes: Counter[str] = Counter()
     for _ in range(KILLS):
-        ways: list[Way] = [*ORDINARY, *producers, *([bulk] if chance.random() < 0.2 else [])]
-        deaths[die_somewhere(lab, chance, ways)] += 1
-    lab.recover()
-    finish(lab, producers)
-    acknowledged = sum(map(len, lab.book.acknowledged))
+        methods: list[WriteMethod] = [
+            *DEFAULT_WRITES,
+            *producers,
+            *([insert_bulk] if chance.random() < 0.2 else []),
+        ]
+        crashes[crash_randomly(harness, chance, methods)] += 1
+    harness.recover()
+    finish(harness, producers)
+    acknowledged = sum(map(len, harness.log.acknowledged))
     with capsys.disabled():
         sys.stdout.write(
-            f"\nseed {seed}: {KILLS} kills ({dict(deaths)}), {acknowledged:,} rows acknowledged, "
-            f"{len(lab.book.unknown)} inserts unknown, "
+            f"\nseed {seed}: {KILLS} kills ({dict(crashes)}), {acknowledged:,} rows acknowledged, "
+            f"{len(harness.log.unknown)} inserts unknown, "
             f"{sum(producer.repeated for producer in producers)} batches repeated\n"
         )
-    lab.assert_true()
+    harness.assert_no_loss()
 
 
-def die_somewhere(lab: Lab, chance: random.Random, ways: Sequence[Way]) -> str:
-    """One death at a step, shortly after one, or at any time; says which."""
+def crash_randomly(
+    harness: FaultHarness, chance: random.Random, methods: Sequence[WriteMethod]
+) -> str:
+    """Crashes once at a step, shortly after one, or at any time; returns which."""
     steps = [*APPEND_STEPS, *FLUSH_STEPS, *ADOPT_STEPS]
-    steps += COMMIT_STEPS if lab.location.metabase_url else ()
-    steps += BULK_STEPS if bulk in ways else ()
+    steps += COMMIT_STEPS if harness.location.metabase_url else ()
+    steps += BULK_STEPS if insert_bulk in methods else ()
     step = chance.choice(steps)
     milliseconds = chance.choice([0, 0, 0, chance.randrange(1, 30)])
-    patience = STEP_SECONDS
+    limit = STEP_SECONDS
     if chance.random() < 0.75:
-        lab.die_at(step, chance.choice([1, 1, 2, 3, 5]), milliseconds)
+        harness.crash_at(step, chance.choice([1, 1, 2, 3, 5]), milliseconds)
     else:
-        lab.server.take_order_back()
-        patience = chance.random() * ROUND_SECONDS
-    if not lab.server.is_alive:
-        lab.server.launch()
+        harness.server.clear_fault()
+        limit = chance.random() * ROUND_SECONDS
+    if not harness.server.is_alive:
+        harness.server.launch()
     before_it_accepts = chance.random() < 0.1
-    if before_it_accepts or not lab.server.accepts_or_dies():
-        died = dies_within(lab, patience)
+    if before_it_accepts or not harness.server.wait_until_ready_or_dead():
+        crashed = crashes_within(harness, limit)
     else:
-        with lab.load(*ways):
-            died = dies_within(lab, patience)
-            lab.server.kill()
-    lab.kill()
-    return step.partition(":")[0] if died else "any time"
+        with harness.load(*methods):
+            crashed = crashes_within(harness, limit)
+            harness.server.kill()
+    harness.kill()
+    return step.partition(":")[0] if crashed else "any time"
 
 
-def dies_within(lab: Lab, seconds: float) -> bool:
+def crashes_within(harness: FaultHarness, seconds: float) -> bool:
     try:
-        code = lab.server.process.wait(seconds)
+        code = harness.server.process.wait(seconds)
     except subprocess.TimeoutExpired:
         return False
-    assert code == -signal.SIGKILL, lab.server.log_text[-4000:]
+    assert code == -signal.SIGKILL, harness.server.log_text[-4000:]
     return True

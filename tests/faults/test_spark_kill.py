@@ -1,6 +1,6 @@
-"""The queue's kill campaign with Spark as the runner: its server, JVM, driver and workers die.
+"""The queue's crash tests with Spark as the runner: its server, JVM, driver and workers are killed.
 
-A Spark takes many seconds to start, so all of this is slow.
+Spark takes many seconds to start, so all of these tests are slow.
 """
 
 from __future__ import annotations
@@ -18,94 +18,99 @@ import adbc_driver_manager
 import psutil
 import pytest
 
-from tests.faults.doomed_server import FLUSH_STEPS
-from tests.faults.lab import Lab, lab_on
-from tests.flight import eventually
+from tests.faults.crashing_server import FLUSH_STEPS
+from tests.faults.harness import FaultHarness, open_harness
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 KILLS = 12
-#: How long the load runs before a part of Spark is killed.
+#: How long clients write before a process of Spark is killed.
 ROUND_SECONDS = 2.0
 _START_SECONDS = 180
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])
-def lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """One lake for all deaths, on a server as it is by default."""
-    home = tmp_path_factory.mktemp("lab") / "home"
-    with lab_on(
+def harness(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[FaultHarness]:
+    """One lake for all tests, with a server of default settings."""
+    home = tmp_path_factory.mktemp("harness") / "home"
+    with open_harness(
         request.param,
         partial(request.getfixturevalue, "postgres"),
         home,
         SWANLAKE_PIPELINE="spark",
-    ) as lab:
-        yield lab
+    ) as harness:
+        yield harness
 
 
-def parts(lab: Lab) -> dict[str, list[psutil.Process]]:
-    """What runs below the server, by what it is."""
-    found: dict[str, list[psutil.Process]] = {"jvm": [], "driver": [], "worker": []}
-    for process in psutil.Process(lab.server.process.pid).children(recursive=True):
+def spark_processes(harness: FaultHarness) -> dict[str, list[psutil.Process]]:
+    """The server's child processes by role."""
+    processes: dict[str, list[psutil.Process]] = {"jvm": [], "driver": [], "worker": []}
+    for process in psutil.Process(harness.server.process.pid).children(recursive=True):
         with suppress(psutil.Error):
             command = " ".join(process.cmdline())
             if process.name() == "java":
-                found["jvm"].append(process)
-            elif "swanlake.pipeline.driver" in command:
-                found["driver"].append(process)
+                processes["jvm"].append(process)
+            elif "swanlake.jobs.spark.driver" in command:
+                processes["driver"].append(process)
             elif "pyspark.daemon" in command:
-                found["worker"].append(process)
-    return found
+                processes["worker"].append(process)
+    return processes
 
 
-def flushes(lab: Lab) -> int:
-    """How many snapshots there are: each flush makes one."""
-    [(number,)] = lab.sql("SELECT count(*) FROM swanlake.snapshots()")
+def flushes(harness: FaultHarness) -> int:
+    """The number of snapshots, which is that of flushes plus a constant."""
+    [(number,)] = harness.sql("SELECT count(*) FROM swanlake.snapshots()")
     return int(number)
 
 
-def test_a_server_that_dies_at_a_step_of_a_flush_brings_every_row_once(lab: Lab) -> None:
-    lab.walk(FLUSH_STEPS)
-    lab.assert_true()
+def test_rows_are_flushed_once_when_the_server_crashes_during_a_flush(
+    harness: FaultHarness,
+) -> None:
+    harness.crash_at_each(FLUSH_STEPS)
+    harness.assert_no_loss()
 
 
-def test_parts_of_spark_that_die_at_any_time_lose_and_double_nothing(
-    lab: Lab, capsys: pytest.CaptureFixture[str]
+def test_rows_are_flushed_once_when_spark_processes_are_killed(
+    harness: FaultHarness, capsys: pytest.CaptureFixture[str]
 ) -> None:
     seed = int(os.environ.get("KILL_SEED", random.randrange(1_000_000)))
     chance = random.Random(seed)
-    deaths: Counter[str] = Counter()
+    kills: Counter[str] = Counter()
     for _ in range(KILLS):
-        deaths[kill_something(lab, chance)] += 1
-    acknowledged = sum(map(len, lab.book.acknowledged))
+        kills[kill_under_load(harness, chance)] += 1
+    acknowledged = sum(map(len, harness.log.acknowledged))
     with capsys.disabled():
-        sys.stdout.write(f"\nseed {seed}: {dict(deaths)}, {acknowledged:,} rows acknowledged\n")
-    eventually(lambda: flushed(lab), _START_SECONDS)  # the last death may have met the first try
-    lab.assert_true()
-    assert lab.letters() == []
+        sys.stdout.write(f"\nseed {seed}: {dict(kills)}, {acknowledged:,} rows acknowledged\n")
+    # The first flush may still see the last kill.
+    eventually(lambda: flush_succeeds(harness), _START_SECONDS)
+    harness.assert_no_loss()
+    assert harness.dead_letters() == []
 
 
-def flushed(lab: Lab) -> bool:
-    """Whether a flush gets through; where Spark has just died it says so, and keeps the rows."""
+def flush_succeeds(harness: FaultHarness) -> bool:
+    """True if a flush succeeds; it fails, and keeps the rows, when Spark has just been killed."""
     try:
-        lab.sql("CALL duckling_queue_flush()")
+        harness.sql("CALL duckling_queue_flush()")
     except adbc_driver_manager.Error:
         return False
     return True
 
 
-def kill_something(lab: Lab, chance: random.Random) -> str:
-    """One death under load, of a Spark that has flushed; says what died."""
+def kill_under_load(harness: FaultHarness, chance: random.Random) -> str:
+    """Kills one process while clients write, after a flush; returns its role."""
     victim = chance.choice(["server", "jvm", "driver", "worker", "worker"])
-    with lab.load():
-        before = flushes(lab)
-        eventually(lambda: flushes(lab) > before, _START_SECONDS)
-        time.sleep(chance.random() * ROUND_SECONDS)  # any moment will do
+    with harness.load():
+        before = flushes(harness)
+        eventually(lambda: flushes(harness) > before, _START_SECONDS)
+        time.sleep(chance.random() * ROUND_SECONDS)  # at a random moment
         if victim == "server":
-            lab.kill()
+            harness.kill()
         else:
-            for process in parts(lab)[victim]:
+            for process in spark_processes(harness)[victim]:
                 with suppress(psutil.Error):
                     process.kill()
     if victim == "server":
-        lab.recover()
+        harness.recover()
     return victim

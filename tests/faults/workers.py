@@ -1,4 +1,4 @@
-"""Processes of their own that work on one lake at the same time.
+"""Worker processes that use one lake at the same time.
 
 A worker opens SQLite catalogs in its own process, so it must never attach one in DuckDB.
 """
@@ -18,111 +18,114 @@ from typing import Any, TypeVar
 import duckdb
 from sqlalchemy import func, select
 
-from swanlake.lake.commit import Committed
-from swanlake.lake.lake import Catalog, Lake
-from swanlake.lake.local import LocalLake, open_metabase
+from swanlake.lake.catalog import Catalog
+from swanlake.lake.commit.protocol import Committed
+from swanlake.lake.lake import Lake
+from swanlake.lake.metastore.local import MetadataService, open_metastore
 
-PATIENCE_SECONDS = 600.0
+TIMEOUT_SECONDS = 600.0
 
 Result = TypeVar("Result")
-_start: Barrier
+_barrier: Barrier
 
 
-class Crew:
-    """A number of processes that each do one part of a job."""
+class WorkerPool:
+    """A number of processes that each run one part of a job."""
 
     def __init__(self, size: int) -> None:
         context = multiprocessing.get_context("spawn")
         self.size = size
-        self._pool = context.Pool(size, _join, (context.Barrier(size),))
+        self._pool = context.Pool(size, _initialize, (context.Barrier(size),))
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> WorkerPool:
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._pool.terminate()
         self._pool.join()
 
-    def begin(
+    def start(
         self, job: Callable[..., Result], parts: Sequence[tuple[Any, ...]]
     ) -> AsyncResult[list[Result]]:
-        """Starts one part in every process, all at the same moment."""
+        """Starts one part in each process, all at the same moment."""
         assert len(parts) == self.size
-        return self._pool.starmap_async(_together, [(job, *part) for part in parts], chunksize=1)
+        return self._pool.starmap_async(
+            _run_at_barrier, [(job, *part) for part in parts], chunksize=1
+        )
 
-    def work(self, job: Callable[..., Result], parts: Sequence[tuple[Any, ...]]) -> list[Result]:
-        """What every part gave; raises the first error of any."""
-        return self.begin(job, parts).get(PATIENCE_SECONDS)
+    def run(self, job: Callable[..., Result], parts: Sequence[tuple[Any, ...]]) -> list[Result]:
+        """Runs one part in each process; returns their results or raises the first error."""
+        return self.start(job, parts).get(TIMEOUT_SECONDS)
 
-    def ask(self, job: Callable[..., Result], *arguments: Any) -> Result:
-        """One job in one of the processes."""
-        return self._pool.apply_async(job, arguments).get(PATIENCE_SECONDS)
+    def call(self, job: Callable[..., Result], *arguments: Any) -> Result:
+        """Runs a job in one of the processes."""
+        return self._pool.apply_async(job, arguments).get(TIMEOUT_SECONDS)
 
 
-def _join(start: Barrier) -> None:
-    global _start
-    _start = start
+def _initialize(barrier: Barrier) -> None:
+    global _barrier
+    _barrier = barrier
 
 
 def wait_for_all() -> None:
-    """For a job that must prepare first: returns when every process of the crew is here."""
-    _start.wait(PATIENCE_SECONDS)
+    """Waits until every process of the pool calls it; for jobs that must prepare first."""
+    _barrier.wait(TIMEOUT_SECONDS)
 
 
-def _together(job: Callable[..., Result], *arguments: Any) -> Result:
+def _run_at_barrier(job: Callable[..., Result], *arguments: Any) -> Result:
     wait_for_all()
     return job(*arguments)
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a lake is, as a value that can be sent to a process."""
+class LakeAddress:
+    """The location of a lake, as a value that can be sent to a process."""
 
     metabase: str | Path
     data: str
 
     @contextlib.contextmanager
     def lake(self) -> Iterator[Lake]:
-        """The lake, opened in this process."""
-        with Lake(LocalLake(open_metabase(self.metabase, self.data)), self.metabase) as lake:
+        """Opens the lake in this process."""
+        with Lake(MetadataService(open_metastore(self.metabase, self.data)), self.metabase) as lake:
             yield lake
 
     @contextlib.contextmanager
     def writer(self, catalog: str) -> Iterator[tuple[Catalog, duckdb.DuckDBPyConnection]]:
-        """A catalog of the lake, and a DuckDB that writes its files."""
+        """A catalog of the lake, and a DuckDB connection that writes its files."""
         with self.lake() as lake, duckdb.connect(":memory:") as duck:
             duck.execute("SET threads = 1")
             yield lake.catalog(catalog), duck
 
 
 @dataclass(frozen=True)
-class Timed:
-    """A commit, and when it was asked for and answered, on the clock all processes share."""
+class TimedCommit:
+    """A commit with its start and end on the monotonic clock, which processes share."""
 
-    asked: float
-    answered: float
+    started: float
+    finished: float
     committed: Committed
 
 
-def timed(act: Callable[[], Committed]) -> Timed:
-    """Does it and looks at the clock."""
-    asked = time.monotonic()
-    committed = act()
-    return Timed(asked, time.monotonic(), committed)
+def time_commit(commit: Callable[[], Committed]) -> TimedCommit:
+    """Runs a commit and records its start and end."""
+    started = time.monotonic()
+    committed = commit()
+    return TimedCommit(started, time.monotonic(), committed)
 
 
 @dataclass(frozen=True)
-class History:
-    """What a catalog's metadata says of its own past."""
+class CatalogHistory:
+    """The history of a catalog, as its metadata records it."""
 
     #: (snapshot id, time, next catalog id, next file id) in the order of ids.
     snapshots: list[tuple[Any, ...]]
-    #: Ids that more than one schema, table or partitioning has.
+    #: Ids used by more than one schema, table or partitioning.
     shared_ids: list[int]
     findings: list[str]
 
     def assert_sound(self, *, times: bool = True) -> None:
-        """No gap, nothing that goes backwards, no id given twice."""
+        """Checks that ids have no gap, no counter or time decreases, and no id is used twice."""
         ids = [snapshot[0] for snapshot in self.snapshots]
         assert ids == list(range(len(ids)))
         for field in (1, 2, 3) if times else (2, 3):
@@ -132,12 +135,12 @@ class History:
         assert self.findings == []
 
 
-def history(place: Place, name: str) -> History:
-    """Reads a catalog's metadata; for a process that does not attach the catalog."""
-    metabase = open_metabase(place.metabase, place.data)
+def read_history(address: LakeAddress, name: str) -> CatalogHistory:
+    """Reads a catalog's history; only for processes that do not attach the catalog."""
+    metabase = open_metastore(address.metabase, address.data)
     with metabase.registry() as registry:
-        info = metabase.named(registry, name)
-    with place.lake() as lake:
+        info = metabase.get(registry, name)
+    with address.lake() as lake:
         findings = lake.catalog(name).check()
     tables = metabase.store(info).tables
     with metabase.store(info).connect() as connection:
@@ -159,16 +162,16 @@ def history(place: Place, name: str) -> History:
             ids += connection.execute(select(func.distinct(column))).scalars().all()
     metabase.close()
     shared = sorted({id for id in ids if ids.count(id) > 1})
-    return History([tuple(row) for row in snapshots], shared, findings)
+    return CatalogHistory([tuple(row) for row in snapshots], shared, findings)
 
 
-def assert_ids_follow_time(commits: Sequence[Timed]) -> None:
-    """A commit that was answered before another was asked for has the smaller id."""
+def assert_ids_in_commit_order(commits: Sequence[TimedCommit]) -> None:
+    """Checks that a commit that ended before another started has the smaller id."""
     newest = -1
-    events = [(timed.answered, True, timed.committed.snapshot_id) for timed in commits]
-    events += [(timed.asked, False, timed.committed.snapshot_id) for timed in commits]
-    for _, answered, snapshot_id in sorted(events):
-        if answered:
+    events = [(commit.finished, True, commit.committed.snapshot_id) for commit in commits]
+    events += [(commit.started, False, commit.committed.snapshot_id) for commit in commits]
+    for _, is_end, snapshot_id in sorted(events):
+        if is_end:
             newest = max(newest, snapshot_id)
         else:
             assert snapshot_id > newest

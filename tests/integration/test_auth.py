@@ -1,4 +1,4 @@
-"""Who may call, who a caller is, and what one identity sees of another; TLS."""
+"""Authentication by token, isolation between identities, and TLS."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from swanlake.errors import NotAuthenticated, ServerUnavailable
 from tests.conftest import AdbcConnections
 from tests.flight import FlightSql
 from tests.server_process import ServerProcess
+from tests.tls import self_signed
 
 BEARER = "adbc.flight.sql.authorization_header"
 SESSION = "adbc.flight.sql.rpc.call_header.x-swanlake-session-id"
@@ -26,9 +27,9 @@ ALICE, BOB = "token-of-alice", "token-of-bob"
 
 
 @pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """A server that asks for tokens and knows alice and bob."""
-    home = tmp_path_factory.mktemp("guarded") / "home"
+def token_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A server with token authentication that knows alice and bob."""
+    home = tmp_path_factory.mktemp("token_server") / "home"
     (home / "tokens").mkdir(parents=True)
     (home / "tokens" / "alice").write_text(ALICE + "\n")
     (home / "tokens" / "bob").write_text(BOB)
@@ -40,9 +41,9 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]
 
 
 @pytest.fixture
-def enter(guarded: ServerProcess) -> Iterator[Callable[..., Any]]:
-    """Opens stock ADBC connections to the guarded server."""
-    with AdbcConnections(guarded.url) as connections:
+def connect_token(token_server: ServerProcess) -> Iterator[Callable[..., Any]]:
+    """Opens stock ADBC connections to the server with tokens."""
+    with AdbcConnections(token_server.url) as connections:
         yield connections.open
 
 
@@ -60,42 +61,44 @@ def ping(*arguments: str, **environment: str) -> tuple[int, str]:
 # ---- tokens --------------------------------------------------------------------------------------
 
 
-def test_user_and_token_as_password_let_in(enter: Callable[..., Any]) -> None:
-    assert select(enter(username="alice", password=ALICE)) == [(42,)]
+def test_user_name_with_token_as_password_is_accepted(connect_token: Callable[..., Any]) -> None:
+    assert select(connect_token(username="alice", password=ALICE)) == [(42,)]
 
 
-def test_token_as_bearer_header_lets_in(enter: Callable[..., Any]) -> None:
-    assert select(enter(**{BEARER: f"Bearer {BOB}"})) == [(42,)]
+def test_bearer_token_is_accepted(connect_token: Callable[..., Any]) -> None:
+    assert select(connect_token(**{BEARER: f"Bearer {BOB}"})) == [(42,)]
 
 
-def test_driver_and_ping_take_a_token(guarded: ServerProcess, tmp_path: Path) -> None:
-    with FlightSQLClient(guarded.url, token=ALICE) as connection:
+def test_client_and_ping_authenticate_with_a_token(
+    token_server: ServerProcess, tmp_path: Path
+) -> None:
+    with FlightSQLClient(token_server.url, token=ALICE) as connection:
         assert connection.status()["state"] == "accepting"
-    with FlightSQLClient(guarded.url, user="alice", password=ALICE) as connection:
+    with FlightSQLClient(token_server.url, user="alice", password=ALICE) as connection:
         assert connection.query("SELECT 42").scalar() == 42
-    assert ping("--url", guarded.url, SWANLAKE_TOKEN=ALICE)[0] == 0
+    assert ping("--url", token_server.url, SWANLAKE_TOKEN=ALICE)[0] == 0
     file = tmp_path / "token"
     file.write_text(BOB + "\n")
-    assert ping("--url", guarded.url, "--token-file", str(file))[0] == 0
+    assert ping("--url", token_server.url, "--token-file", str(file))[0] == 0
 
 
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({}, "This server asks for a token"),
-        ({BEARER: "Bearer wrong"}, "The token is not known to this server."),
-        ({BEARER: "Bearer token-in-a-hidden-file"}, "The token is not known to this server."),
-        ({BEARER: "Bearer"}, "The token is not known to this server."),
-        ({BEARER: "Digest x"}, "The authorization scheme 'Digest' is not offered"),
+        ({}, "This server requires a token"),
+        ({BEARER: "Bearer wrong"}, "This server does not know the token."),
+        ({BEARER: "Bearer token-in-a-hidden-file"}, "This server does not know the token."),
+        ({BEARER: "Bearer"}, "This server does not know the token."),
+        ({BEARER: "Digest x"}, "The authorization scheme 'Digest' is not supported"),
         ({BEARER: "Basic %%%"}, "The Basic credentials are not valid base64 text."),
-        ({BEARER: "Basic YQpiOng="}, "The user name holds characters that cannot be printed."),
+        ({BEARER: "Basic YQpiOng="}, "The user name contains unprintable characters."),
     ],
 )
 def test_wrong_credentials_are_refused(
-    enter: Callable[..., Any], options: dict[str, str], sentence: str
+    connect_token: Callable[..., Any], options: dict[str, str], sentence: str
 ) -> None:
     with pytest.raises(adbc_driver_manager.Error) as refused:
-        select(enter(**options))
+        select(connect_token(**options))
     assert refused.value.status_code == adbc_driver_manager.AdbcStatusCode.UNAUTHENTICATED
     assert f"UNAUTHENTICATED: {sentence}" in str(refused.value)
     assert "Traceback" not in str(refused.value)
@@ -104,65 +107,65 @@ def test_wrong_credentials_are_refused(
 @pytest.mark.parametrize(
     ("user", "password", "sentence"),
     [
-        ("alice", "wrong", "The token is not known to this server."),
-        ("alice", BOB, "The user and the token do not belong together."),
-        ("nobody", "", "The token is not known to this server."),
+        ("alice", "wrong", "This server does not know the token."),
+        ("alice", BOB, "The token does not belong to the user."),
+        ("nobody", "", "This server does not know the token."),
     ],
 )
 def test_wrong_user_or_password_is_refused(
-    enter: Callable[..., Any], user: str, password: str, sentence: str
+    connect_token: Callable[..., Any], user: str, password: str, sentence: str
 ) -> None:
     with pytest.raises(adbc_driver_manager.Error) as refused:
-        select(enter(username=user, password=password))
+        select(connect_token(username=user, password=password))
     assert f"UNAUTHENTICATED: {sentence}" in str(refused.value)
 
 
-def test_refusal_as_the_driver_and_ping_tell_it(guarded: ServerProcess) -> None:
+def test_client_and_ping_report_a_missing_or_wrong_token(token_server: ServerProcess) -> None:
     with pytest.raises(NotAuthenticated):
-        FlightSQLClient(guarded.url, token="wrong")
-    code, output = ping("--url", guarded.url)
+        FlightSQLClient(token_server.url, token="wrong")
+    code, output = ping("--url", token_server.url)
     assert code == 1
-    assert "rejecting: This server asks for a token" in output
+    assert "rejecting: This server requires a token" in output
 
 
-def test_token_files_may_come_change_and_go(
-    guarded: ServerProcess, enter: Callable[..., Any]
+def test_token_file_changes_take_effect_at_once(
+    token_server: ServerProcess, connect_token: Callable[..., Any]
 ) -> None:
-    file = guarded.home / "tokens" / "carol"
+    file = token_server.home / "tokens" / "carol"
     file.write_text("first-token-of-carol")
-    carol = enter(**{BEARER: "Bearer first-token-of-carol"})
+    carol = connect_token(**{BEARER: "Bearer first-token-of-carol"})
     assert select(carol) == [(42,)]
     file.write_text("other-token-of-carol, longer")
     with pytest.raises(adbc_driver_manager.Error, match="UNAUTHENTICATED"):
         select(carol)
-    assert select(enter(**{BEARER: "Bearer other-token-of-carol, longer"})) == [(42,)]
+    assert select(connect_token(**{BEARER: "Bearer other-token-of-carol, longer"})) == [(42,)]
     file.unlink()
     with pytest.raises(adbc_driver_manager.Error, match="UNAUTHENTICATED"):
-        select(enter(**{BEARER: "Bearer other-token-of-carol, longer"}))
-    assert select(enter(**{BEARER: f"Bearer {ALICE}"})) == [(42,)]
+        select(connect_token(**{BEARER: "Bearer other-token-of-carol, longer"}))
+    assert select(connect_token(**{BEARER: f"Bearer {ALICE}"})) == [(42,)]
 
 
 # ---- identities ----------------------------------------------------------------------------------
 
 
-def test_same_session_id_of_two_identities_is_two_sessions(enter: Callable[..., Any]) -> None:
-    alice = enter(**{BEARER: f"Bearer {ALICE}", SESSION: "shared-name"})
-    bob = enter(**{BEARER: f"Bearer {BOB}", SESSION: "shared-name"})
-    again = enter(**{SESSION: "shared-name"}, username="alice", password=ALICE)
+def test_session_id_is_scoped_to_the_identity(connect_token: Callable[..., Any]) -> None:
+    alice = connect_token(**{BEARER: f"Bearer {ALICE}", SESSION: "shared-name"})
+    bob = connect_token(**{BEARER: f"Bearer {BOB}", SESSION: "shared-name"})
+    again = connect_token(**{SESSION: "shared-name"}, username="alice", password=ALICE)
     select(alice, "CREATE TEMP TABLE private AS SELECT 1 AS i")
     assert select(again, "FROM private") == [(1,)], "one identity shares its session"
     with pytest.raises(adbc_driver_manager.Error, match="CATALOG_ERROR"):
         select(bob, "FROM private")
 
 
-def test_ticket_of_another_identity_opens_nothing(guarded: ServerProcess) -> None:
-    alice = FlightSql(guarded.url, authorization=f"Bearer {ALICE}")
-    bob = FlightSql(guarded.url, authorization=f"Bearer {BOB}")
+def test_ticket_of_another_identity_is_refused(token_server: ServerProcess) -> None:
+    alice = FlightSql(token_server.url, authorization=f"Bearer {ALICE}")
+    bob = FlightSql(token_server.url, authorization=f"Bearer {BOB}")
     info = alice.execute("SELECT 42 AS i")
     with pytest.raises(pa.ArrowKeyError, match="RESULT_NOT_FOUND"):
         bob.fetch(info).read_all()
     with pytest.raises(flight.FlightUnauthenticatedError):
-        FlightSql(guarded.url).fetch(info).read_all()
+        FlightSql(token_server.url).fetch(info).read_all()
     assert alice.fetch(info).read_all().to_pydict() == {"i": [42]}
     alice.close()
     bob.close()
@@ -186,19 +189,10 @@ def test_without_authentication_the_user_name_is_the_identity(connect: Callable[
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A self-signed certificate for this machine, and its key."""
-    directory = tmp_path_factory.mktemp("tls")
-    certificate, key = directory / "cert.pem", directory / "key.pem"
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
-         "-nodes", "-days", "2", "-subj", "/CN=localhost", "-addext",
-         "subjectAltName=IP:127.0.0.1,DNS:localhost", "-keyout", str(key), "-out",
-         str(certificate)],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    return certificate, key
+    return self_signed(tmp_path_factory.mktemp("tls"))
 
 
-def test_tls_for_those_who_trust_the_certificate(
+def test_tls_connects_only_clients_that_trust_the_certificate(
     start_server: Callable[..., ServerProcess], certificate: tuple[Path, Path]
 ) -> None:
     cert, key = certificate

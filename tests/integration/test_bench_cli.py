@@ -19,12 +19,12 @@ from click.testing import CliRunner, Result
 
 from swanlake.cli.commands import swanlake as command
 from swanlake.client import FlightSQLClient, connect
-from tests.cli_results import done, refused
-from tests.flight import eventually
+from tests.cli_results import assert_failed, assert_succeeded
 from tests.server_process import ServerProcess
+from tests.waiting import eventually
 
 SMALL = ("--tasks", "4", "--statements", "12")
-#: Of each task: two tables, and a cycle with two reads in it.
+#: Each task creates two tables and runs a cycle with two reads.
 COMMITS = 4 * 10
 
 
@@ -33,17 +33,17 @@ def fanout(*arguments: str) -> Result:
 
 
 @pytest.fixture
-def server_of_each(
+def server_on_each_metabase(
     metabase: str | Path, start_server: Callable[..., ServerProcess]
 ) -> ServerProcess:
-    """A server on its embedded default, and one on PostgreSQL."""
+    """A server on the embedded metabase, then one on PostgreSQL."""
     if isinstance(metabase, Path):
         return start_server()
     return start_server(SWANLAKE_METABASE_URL=metabase)
 
 
 def schemas(url: str, catalog: str = "workbook") -> list[str]:
-    """The schemas of a catalog that runs have made."""
+    """The schemas that runs created in a catalog."""
     query = (
         "SELECT schema_name FROM information_schema.schemata "
         f"WHERE catalog_name = '{catalog}' AND schema_name LIKE 'fanout_%'"
@@ -53,23 +53,23 @@ def schemas(url: str, catalog: str = "workbook") -> list[str]:
         return [name for (name,) in client.query(query).rows()]
 
 
-def test_a_run_in_both_kinds_of_metabase(server_of_each: ServerProcess) -> None:
-    url = server_of_each.url
-    report = json.loads(done(fanout("--url", url, *SMALL, "--json")))
+def test_run_reports_and_removes_its_tables(server_on_each_metabase: ServerProcess) -> None:
+    url = server_on_each_metabase.url
+    report = json.loads(assert_succeeded(fanout("--url", url, *SMALL, "--json")))
     assert (report["tasks"], report["statements"], report["servers"]) == (4, 12, [url])
     assert report["commits"] == report["latency_ms"]["statements"] == COMMITS
     assert (report["failures"], report["wrong_counts"]) == ([], [])
     assert report["kinds"]["read back"]["statements"] == 4 * 2
     assert schemas(url) == []
 
-    shown = done(fanout("--url", url, *SMALL, "--keep"))
+    shown = assert_succeeded(fanout("--url", url, *SMALL, "--keep"))
     assert re.search(r"│ all that commit +│ +40 │", shown)
     assert f"4 tasks, {COMMITS} commits in" in shown
     assert "failures 0, retries " in shown
-    [kept] = schemas(url)
-    assert f'The tables are in "workbook"."{kept}".' in shown
+    [left] = schemas(url)
+    assert f'The tables are in "workbook"."{left}".' in shown
     with connect(url) as client:
-        assert client.query(f"SELECT count(*) FROM workbook.{kept}.shared").scalar() == 4 * 2
+        assert client.query(f"SELECT count(*) FROM workbook.{left}.shared").scalar() == 4 * 2
 
 
 def test_tasks_are_spread_over_the_servers(
@@ -82,7 +82,7 @@ def test_tasks_are_spread_over_the_servers(
         for _ in range(2)
     ]
     urls = [option for server in servers for option in ("--url", server.url)]
-    report = json.loads(done(fanout(*urls, *SMALL, "--catalog", "shelf", "--json")))
+    report = json.loads(assert_succeeded(fanout(*urls, *SMALL, "--catalog", "shelf", "--json")))
     assert report["servers"] == [server.url for server in servers]
     assert report["schema"].startswith('"shelf"."fanout_')
     for server in servers:
@@ -90,7 +90,7 @@ def test_tasks_are_spread_over_the_servers(
             assert client.status()["sessions"]["created"] >= 2
 
 
-def test_a_wrong_count_is_said(server: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_count_is_reported(server: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     execute = FlightSQLClient.execute
 
     def loses_updates(self: FlightSQLClient, sql: str) -> object:
@@ -101,13 +101,13 @@ def test_a_wrong_count_is_said(server: ServerProcess, monkeypatch: pytest.Monkey
     assert result.exit_code == 1
     report = json.loads(result.stdout)
     assert report["failures"] == []
-    # Of each task both reads, and its own table and the copies at the end.
+    # For each task: both reads, and at the end its own table and its rows in the shared one.
     assert len(report["wrong_counts"]) == 2 * (2 + 2)
     assert result.stderr.startswith("swanlake: 8 counts came out wrong. The first: task 0, read")
     assert result.stderr.count("\n") == 1
 
 
-def test_a_statement_that_fails_is_said(
+def test_failing_statement_is_reported(
     server: ServerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     execute = FlightSQLClient.execute
@@ -125,41 +125,41 @@ def test_a_statement_that_fails_is_said(
     assert result.stderr.count("\n") == 1
 
 
-def test_a_catalog_that_cannot_be(server: ServerProcess) -> None:
-    refused(fanout("--url", server.url, "--catalog", "two words"), 1, "'two words' cannot be")
+def test_invalid_catalog_name_is_refused(server: ServerProcess) -> None:
+    assert_failed(fanout("--url", server.url, "--catalog", "two words"), 1, "'two words' cannot be")
 
 
 def test_no_connection_exits_2() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"grpc://127.0.0.1:{free.getsockname()[1]}"
-        refused(fanout("--url", url, *SMALL), 2, f"No server answers at {url}: ")
+        assert_failed(fanout("--url", url, *SMALL), 2, f"No server answers at {url}: ")
 
 
 @pytest.mark.parametrize("option", ["--tasks", "--statements"])
-def test_there_is_no_run_of_nothing(option: str) -> None:
+def test_zero_tasks_or_statements_are_refused(option: str) -> None:
     assert fanout(option, "0").exit_code == 2
 
 
-def test_a_server_that_goes_away(start_server: Callable[..., ServerProcess]) -> None:
+def test_killed_server_is_reported(start_server: Callable[..., ServerProcess]) -> None:
     own_server = start_server()
 
-    def kill_in_the_middle() -> None:
+    def kill_during_the_run() -> None:
         with connect(own_server.url) as client:
             eventually(lambda: client.status()["sessions"]["active"] >= 2, 60)
         own_server.kill()
 
-    killer = threading.Thread(target=kill_in_the_middle)
+    killer = threading.Thread(target=kill_during_the_run)
     killer.start()
     result = fanout("--url", own_server.url, "--tasks", "2", "--statements", "100000", "--json")
     killer.join()
     assert result.exit_code == 1
     assert re.match(r"swanlake: \d statements failed. The first: task \d, .*: ", result.stderr)
     assert result.stderr.count("\n") == 1
-    assert len(json.loads(result.stdout)["failures"]) == 2 + 2  # the counts, and the clean-up
+    assert len(json.loads(result.stdout)["failures"]) == 2 + 2  # the counts and the clean-up
 
 
-def test_a_bar_on_a_terminal(server: ServerProcess) -> None:
+def test_terminal_shows_a_progress_bar(server: ServerProcess) -> None:
     terminal, side = pty.openpty()
     arguments = [sys.executable, "-m", "swanlake", "bench", "fanout", "--url", server.url]
     finished = subprocess.run(
@@ -178,7 +178,7 @@ def test_a_bar_on_a_terminal(server: ServerProcess) -> None:
     assert json.loads(finished.stdout)["commits"] == 10
 
 
-def test_what_is_interrupted_leaves_nothing(server: ServerProcess) -> None:
+def test_interrupted_run_removes_its_tables(server: ServerProcess) -> None:
     tables = "SELECT count(*) FROM duckdb_tables() WHERE database_name = 'interrupted'"
     with connect(server.url) as client:
         client.execute("CALL swanlake_create_catalog('interrupted')")
@@ -191,8 +191,8 @@ def test_what_is_interrupted_leaves_nothing(server: ServerProcess) -> None:
         try:
             eventually(lambda: client.query(tables).scalar() >= 3, 60)
             run.send_signal(signal.SIGINT)
-            printed, said = run.communicate(timeout=60)
+            output, errors = run.communicate(timeout=60)
         finally:
             run.kill()
-    assert (run.returncode, printed, said.decode().strip()) == (1, b"", "Aborted!")
+    assert (run.returncode, output, errors.decode().strip()) == (1, b"", "Aborted!")
     assert schemas(server.url, "interrupted") == []

@@ -1,4 +1,4 @@
-"""``swanlake catalog`` on lakes in SQLite and in PostgreSQL, beside stock DuckDB."""
+"""``swanlake catalog`` on lakes in SQLite and in PostgreSQL, checked with stock DuckDB."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from psycopg.conninfo import make_conninfo
 
 from swanlake.cli.commands import swanlake as command
 from swanlake.lake.lake import Lake
-from tests.cli_results import done, refused
+from tests.cli_results import assert_failed, assert_succeeded
 from tests.flight import FlightSql
 from tests.server_process import ServerProcess
 
@@ -38,7 +38,7 @@ PASSWORD = "hunter2-not-for-anyone's-eyes"
 
 @pytest.fixture(autouse=True)
 def empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No swanlake.toml of the developer's is found."""
+    """Hides the developer's own swanlake.toml."""
     monkeypatch.chdir(tmp_path)
 
 
@@ -53,7 +53,7 @@ def environment(metabase: str | Path, tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def catalog(environment: dict[str, str]) -> Catalog:
-    """``catalog("create", "sales")``"""
+    """Runs a command: ``catalog("create", "sales")``."""
 
     def run(*arguments: str) -> Result:
         return CliRunner().invoke(
@@ -64,29 +64,29 @@ def catalog(environment: dict[str, str]) -> Catalog:
 
 
 def rows_of(result: Result) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = json.loads(done(result))
+    rows: list[dict[str, Any]] = json.loads(assert_succeeded(result))
     return rows
 
 
 def attach(duck: duckdb.DuckDBPyConnection, shown: str) -> None:
-    """Runs the statement that a command printed, as a person would."""
+    """Runs the ATTACH statement that a command printed."""
     duck.execute(shown[shown.index("ATTACH") :])
 
 
-def everything(metabase: str | Path, home: Path) -> set[str]:
-    """The places of all catalogs, complete or not, and of their files."""
+def snapshot_of_storage(metabase: str | Path, home: Path) -> set[str]:
+    """Names of all catalog databases or schemas, complete or not, and of all data files."""
     files = {str(path) for path in (home / "data").rglob("*")}
     if isinstance(metabase, Path):
-        kept = metabase.iterdir() if metabase.exists() else ()
-        beside = ("-wal", "-shm", ".turns")
-        return files | {path.name for path in kept if not path.name.endswith(beside)}
+        paths = metabase.iterdir() if metabase.exists() else ()
+        ignored = ("-wal", "-shm", ".turns")
+        return files | {path.name for path in paths if not path.name.endswith(ignored)}
     with psycopg.connect(metabase) as connection:
         schemas = connection.execute("SELECT nspname FROM pg_namespace WHERE nspname ~ '^lake_'")
         return files | {name for (name,) in schemas}
 
 
 def damage(metabase: str | Path, name: str, *statements: str) -> None:
-    """Changes a catalog's own tables behind everyone's back."""
+    """Changes a catalog's metadata tables directly."""
     if isinstance(metabase, Path):
         with closing(sqlite3.connect(metabase / f"{name}.sqlite")) as file:
             for statement in statements:
@@ -106,7 +106,7 @@ def drop_fence(metabase: str | Path, name: str) -> None:
 @pytest.fixture
 def sales(catalog: Catalog, duck: duckdb.DuckDBPyConnection) -> Catalog:
     """The catalog ``sales`` with a table of three rows, the last one of snapshot 3."""
-    attach(duck, done(catalog("create", "sales")))
+    attach(duck, assert_succeeded(catalog("create", "sales")))
     duck.execute("CREATE TABLE sales.orders (id BIGINT)")
     duck.execute("INSERT INTO sales.orders VALUES (1), (2)")
     duck.execute("INSERT INTO sales.orders VALUES (3)")
@@ -120,113 +120,117 @@ def sales(catalog: Catalog, duck: duckdb.DuckDBPyConnection) -> Catalog:
 def test_stock_duckdb_attaches_a_new_catalog_as_printed(
     catalog: Catalog, duck: duckdb.DuckDBPyConnection
 ) -> None:
-    shown = done(catalog("create", "Sales"))
+    shown = assert_succeeded(catalog("create", "Sales"))
     assert shown.startswith("The catalog sales is ready.")
     attach(duck, shown)
     duck.execute("CREATE TABLE sales.orders AS SELECT range AS id FROM range(10)")
     assert duck.execute("SELECT count(*) FROM sales.orders").fetchone() == (10,)
-    assert done(catalog("check", "sales", "--files")) == "1 catalog is sound.\n"
+    assert assert_succeeded(catalog("check", "sales", "--files")) == "1 catalog is sound.\n"
 
 
 @pytest.mark.parametrize("name", ["a b", "", "9lives", "x" * 49, "a'b", "../up", "main", "temp"])
-def test_names_that_cannot_be_are_refused(tmp_path: Path, name: str) -> None:
+def test_create_refuses_invalid_names(tmp_path: Path, name: str) -> None:
     result = CliRunner().invoke(command, ["catalog", "create", "--home", ".", "--", name])
-    refused(result, 1, "cannot be the name of a catalog")
-    assert everything(tmp_path / "catalogs", tmp_path) <= {"registry.sqlite"}
+    assert_failed(result, 1, "cannot be the name of a catalog")
+    assert snapshot_of_storage(tmp_path / "catalogs", tmp_path) <= {"registry.sqlite"}
 
 
-def test_bad_names_leave_nothing_behind(
+def test_invalid_names_leave_nothing_behind(
     sales: Catalog, metabase: str | Path, tmp_path: Path
 ) -> None:
-    before = everything(metabase, tmp_path)
-    refused(sales("create", "a b"), 1, "'a b' cannot be the name of a catalog")
-    refused(sales("fork", "sales", "a b"), 1, "'a b' cannot be the name of a catalog")
-    refused(sales("adopt", "a b"), 1, "'a b' cannot be the name of a catalog")
-    assert everything(metabase, tmp_path) == before
+    before = snapshot_of_storage(metabase, tmp_path)
+    assert_failed(sales("create", "a b"), 1, "'a b' cannot be the name of a catalog")
+    assert_failed(sales("fork", "sales", "a b"), 1, "'a b' cannot be the name of a catalog")
+    assert_failed(sales("adopt", "a b"), 1, "'a b' cannot be the name of a catalog")
+    assert snapshot_of_storage(metabase, tmp_path) == before
 
 
-def test_a_name_that_is_taken_is_refused(
-    sales: Catalog, metabase: str | Path, tmp_path: Path
-) -> None:
-    before = everything(metabase, tmp_path)
-    refused(sales("create", "sales"), 1, "There is a catalog sales already")
-    refused(sales("create", "SALES"), 1, "There is a catalog sales already")
-    refused(sales("fork", "sales", "sales"), 1, "There is a catalog sales already")
-    assert everything(metabase, tmp_path) == before
+def test_existing_name_is_refused(sales: Catalog, metabase: str | Path, tmp_path: Path) -> None:
+    before = snapshot_of_storage(metabase, tmp_path)
+    assert_failed(sales("create", "sales"), 1, "The catalog sales exists already")
+    assert_failed(sales("create", "SALES"), 1, "The catalog sales exists already")
+    assert_failed(sales("fork", "sales", "sales"), 1, "The catalog sales exists already")
+    assert snapshot_of_storage(metabase, tmp_path) == before
 
 
-def test_a_data_path_that_cannot_be_made(
+def test_create_reports_a_data_path_it_cannot_create(
     catalog: Catalog, metabase: str | Path, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
-    refused(
+    assert_failed(
         catalog("create", "sales", "--data-path", str(tmp_path / "file")),
         4,
-        "file/sales for the catalog's files cannot be made: Not a directory",
+        "file/sales for the catalog's files cannot be created: Not a directory",
     )
     assert rows_of(catalog("list", "--format", "json")) == []
-    done(catalog("create", "sales"))
+    assert_succeeded(catalog("create", "sales"))
 
 
 # ---- fork ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("at", "ids"), [([], [1, 2, 3]), (["--at", "2"], [1, 2])])
-def test_a_fork_begins_as_its_parent_is_or_was(
+def test_fork_holds_the_parents_rows_at_the_snapshot(
     sales: Catalog, duck: duckdb.DuckDBPyConnection, at: list[str], ids: list[int]
 ) -> None:
-    shown = done(sales("fork", "sales", "trial", *at))
-    assert f"leaves sales at snapshot {len(ids)}." in shown
+    shown = assert_succeeded(sales("fork", "sales", "trial", *at))
+    assert f"forks sales at snapshot {len(ids)}." in shown
     attach(duck, shown)
     assert duck.sql("SELECT id FROM trial.orders ORDER BY id").fetchall() == [(i,) for i in ids]
     duck.execute("DELETE FROM trial.orders")
     attach(duck, {row["catalog_name"]: row for row in list_json(sales)}["sales"]["attach"])
     assert duck.sql("SELECT count(*) FROM sales.orders").fetchall() == [(3,)]
-    assert done(sales("check", "--files")) == "2 catalogs are sound.\n"
+    assert assert_succeeded(sales("check", "--files")) == "2 catalogs are sound.\n"
 
 
-def test_a_fork_of_what_is_not_there(sales: Catalog, metabase: str | Path, tmp_path: Path) -> None:
-    before = everything(metabase, tmp_path)
-    refused(sales("fork", "salse", "trial"), 1, "There is no catalog salse")
-    refused(sales("fork", "sales", "trial", "--at", "9"), 1, "There is no snapshot 9 to fork at")
-    refused(sales("fork", "sales", "trial", "--at", "-1"), 1, "There is no snapshot -1 to fork at")
+def test_fork_of_unknown_catalog_or_snapshot_is_refused(
+    sales: Catalog, metabase: str | Path, tmp_path: Path
+) -> None:
+    before = snapshot_of_storage(metabase, tmp_path)
+    assert_failed(sales("fork", "salse", "trial"), 1, "There is no catalog salse")
+    assert_failed(
+        sales("fork", "sales", "trial", "--at", "9"), 1, "There is no snapshot 9 to fork at"
+    )
+    assert_failed(
+        sales("fork", "sales", "trial", "--at", "-1"), 1, "There is no snapshot -1 to fork at"
+    )
     assert sales("fork", "sales", "trial", "--at", "x").exit_code == 2
-    assert everything(metabase, tmp_path) == before
+    assert snapshot_of_storage(metabase, tmp_path) == before
 
 
 # ---- drop and collect ----------------------------------------------------------------------------
 
 
-def test_dropped_files_go_with_the_next_collection(sales: Catalog, tmp_path: Path) -> None:
-    shown = done(sales("drop", "sales", "--yes"))
-    assert "go with the next `swanlake catalog collect`" in shown
+def test_collect_deletes_files_of_a_dropped_catalog(sales: Catalog, tmp_path: Path) -> None:
+    shown = assert_succeeded(sales("drop", "sales", "--yes"))
+    assert "The next `swanlake catalog collect` deletes" in shown
     assert list_json(sales) == []
     files = sorted(map(str, tmp_path.glob("data/sales/**/*.parquet")))
     assert len(files) == 2
     would = rows_of(sales("collect", "--dry-run", "--format", "json"))
     assert sorted(row["path"] for row in would) == files
     assert {row["reason"] for row in would} == {"its catalog was dropped"}
-    assert done(sales("collect", "--dry-run")).endswith("2 files would be deleted.\n")
+    assert assert_succeeded(sales("collect", "--dry-run")).endswith("2 files would be deleted.\n")
     assert sorted(map(str, tmp_path.glob("data/sales/**/*.parquet"))) == files
-    assert done(sales("collect")).endswith("2 files deleted.\n")
+    assert assert_succeeded(sales("collect")).endswith("2 files deleted.\n")
     assert not list(tmp_path.glob("data/**/*.parquet"))
-    assert done(sales("collect")) == "0 files deleted.\n"
+    assert assert_succeeded(sales("collect")) == "0 files deleted.\n"
 
 
-def test_a_fork_keeps_the_files_of_its_dropped_parent(
+def test_collect_keeps_files_that_a_fork_needs(
     sales: Catalog, duck: duckdb.DuckDBPyConnection
 ) -> None:
-    attach(duck, done(sales("fork", "sales", "trial")))
-    done(sales("drop", "sales", "--yes"))
-    assert done(sales("collect", "--older-than", "0s")) == "0 files deleted.\n"
+    attach(duck, assert_succeeded(sales("fork", "sales", "trial")))
+    assert_succeeded(sales("drop", "sales", "--yes"))
+    assert assert_succeeded(sales("collect", "--older-than", "0s")) == "0 files deleted.\n"
     assert duck.sql("SELECT count(*) FROM trial.orders").fetchall() == [(3,)]
     (row,) = list_json(sales)
     assert (row["parent_name"], row["parent_snapshot"]) == (None, 3)
 
 
-def test_drop_needs_yes_where_nobody_can_be_asked(sales: Catalog) -> None:
-    refused(sales("drop", "sales"), 2, "no terminal to ask on: say --yes")
-    refused(sales("drop", "salse", "--yes"), 1, "There is no catalog salse")
+def test_drop_without_terminal_needs_yes(sales: Catalog) -> None:
+    assert_failed(sales("drop", "sales"), 2, "no terminal for the confirmation; use --yes")
+    assert_failed(sales("drop", "salse", "--yes"), 1, "There is no catalog salse")
     assert [row["catalog_name"] for row in list_json(sales)] == ["sales"]
 
 
@@ -234,21 +238,21 @@ def test_drop_needs_yes_where_nobody_can_be_asked(sales: Catalog) -> None:
     ("typed", "code", "answer"),
     [("n", 1, "Nothing was dropped."), ("y", 0, "The catalog sales is dropped.")],
 )
-def test_drop_asks_on_a_terminal(
+def test_drop_asks_for_confirmation_on_a_terminal(
     sales: Catalog, environment: dict[str, str], typed: str, code: int, answer: str
 ) -> None:
-    mouth, ear = pty.openpty()
-    os.write(mouth, f"{typed}\n".encode())
+    controller, terminal = pty.openpty()
+    os.write(controller, f"{typed}\n".encode())
     asked = subprocess.run(
         [sys.executable, "-m", "swanlake", "catalog", "drop", "sales"],
-        stdin=ear,
+        stdin=terminal,
         capture_output=True,
         text=True,
         env=environment,
         check=False,
     )
-    os.close(mouth)
-    os.close(ear)
+    os.close(controller)
+    os.close(terminal)
     assert asked.returncode == code, asked.stderr
     assert "Drop the catalog sales with all its tables and snapshots? [y/N]" in asked.stdout
     assert answer in asked.stdout
@@ -256,7 +260,7 @@ def test_drop_asks_on_a_terminal(
 
 
 @pytest.mark.parametrize("age", ["5", "", "-1d", "2 days", "1e3h", "99999999999w", "nan"])
-def test_a_duration_says_its_unit(age: str) -> None:
+def test_collect_refuses_invalid_durations(age: str) -> None:
     wrong = CliRunner().invoke(command, ["catalog", "collect", f"--older-than={age}"])
     assert wrong.exit_code == 2
     assert "Invalid value for '--older-than'" in wrong.stderr
@@ -270,7 +274,7 @@ def list_json(catalog: Catalog) -> list[dict[str, Any]]:
 
 
 def test_list_in_every_format(sales: Catalog, tmp_path: Path) -> None:
-    done(sales("fork", "sales", "trial", "--at", "2"))
+    assert_succeeded(sales("fork", "sales", "trial", "--at", "2"))
     rows = list_json(sales)
     assert [{**row, "attach": row["attach"][:6]} for row in rows] == [
         {
@@ -290,27 +294,25 @@ def test_list_in_every_format(sales: Catalog, tmp_path: Path) -> None:
             "attach": "ATTACH",
         },
     ]
-    text = done(sales("list", "--format", "csv"))
+    text = assert_succeeded(sales("list", "--format", "csv"))
     assert list(csv.DictReader(io.StringIO(text))) == [
         {name: "" if value is None else str(value) for name, value in row.items()} for row in rows
     ]
     arrow = sales("list", "--format", "arrow").stdout_bytes
     assert pa.ipc.open_stream(arrow).read_all().to_pylist() == rows
-    table = done(sales("list"))
+    table = assert_succeeded(sales("list"))
     assert "newest_snapshot" in table
     assert table.splitlines()[-2:] == [row["attach"] for row in rows]
 
 
-def test_list_of_an_empty_lake(catalog: Catalog, tmp_path: Path) -> None:
+def test_empty_lake_lists_nothing_and_checks_sound(catalog: Catalog, tmp_path: Path) -> None:
     (tmp_path / "catalogs").mkdir(exist_ok=True)
     assert list_json(catalog) == []
-    assert done(catalog("check")) == "0 catalogs are sound.\n"
+    assert assert_succeeded(catalog("check")) == "0 catalogs are sound.\n"
 
 
-def test_list_shows_a_damaged_catalog_among_the_others(
-    sales: Catalog, metabase: str | Path
-) -> None:
-    done(sales("create", "broken"))
+def test_list_includes_a_damaged_catalog(sales: Catalog, metabase: str | Path) -> None:
+    assert_succeeded(sales("create", "broken"))
     damage(metabase, "broken", "DROP TABLE ducklake_snapshot")
     listed = sales("list", "--format", "json")
     assert listed.exit_code == 0
@@ -319,15 +321,15 @@ def test_list_shows_a_damaged_catalog_among_the_others(
     assert listed.stderr.count("\n") == 1
 
 
-def test_snapshots_newest_first(sales: Catalog) -> None:
+def test_snapshots_are_listed_newest_first(sales: Catalog) -> None:
     rows = rows_of(sales("snapshots", "sales", "--format", "json"))
     assert [row["snapshot_id"] for row in rows] == [3, 2, 1, 0]
     assert rows[-1]["changes"] == 'created_schema:"main"'
     assert rows[0]["changes"] == "inserted_into_table:1"
     newest = rows_of(sales("snapshots", "sales", "--limit", "2", "--format", "json"))
     assert newest == rows[:2]
-    assert "commit_message" in done(sales("snapshots", "sales"))
-    refused(sales("snapshots", "salse"), 1, "There is no catalog salse")
+    assert "commit_message" in assert_succeeded(sales("snapshots", "sales"))
+    assert_failed(sales("snapshots", "salse"), 1, "There is no catalog salse")
     assert sales("snapshots", "sales", "--limit", "0").exit_code == 2
 
 
@@ -340,22 +342,22 @@ def test_snapshots_newest_first(sales: Catalog) -> None:
         ("DELETE FROM ducklake_head", "The fence has no head row"),
         (
             "UPDATE ducklake_head SET snapshot_id = snapshot_id + 1",
-            "The fence stands at snapshot 4, the newest is 3",
+            "The fence is at snapshot 4, the newest is 3",
         ),
-        ("DELETE FROM ducklake_snapshot", "no snapshot at all"),
-        ("DROP INDEX ducklake_table_active_uidx", "The fence is missing or not complete"),
+        ("DELETE FROM ducklake_snapshot", "no snapshot: its metadata"),
+        ("DROP INDEX ducklake_table_active_uidx", "The fence is missing or incomplete"),
         (
             "UPDATE ducklake_metadata SET value = '0.3' WHERE key = 'version'",
             "has the format '0.3'",
         ),
         ("DROP TABLE ducklake_delete_file", "ducklake_delete_file"),
-        ("DROP TABLE ducklake_metadata", "There is no DuckLake catalog in sales"),
+        ("DROP TABLE ducklake_metadata", "sales is not a DuckLake catalog"),
     ],
 )
-def test_check_after_damage(
+def test_check_finds_damaged_metadata(
     sales: Catalog, metabase: str | Path, statement: str, finding: str
 ) -> None:
-    done(sales("create", "other"))
+    assert_succeeded(sales("create", "other"))
     damage(metabase, "sales", statement)
     checked = sales("check", "--files", "--format", "json")
     assert checked.exit_code == 1
@@ -365,17 +367,17 @@ def test_check_after_damage(
     assert finding in rows[0]["finding"]
 
 
-def test_check_of_one_catalog(sales: Catalog, metabase: str | Path) -> None:
-    done(sales("create", "other"))
+def test_check_of_one_catalog_ignores_the_others(sales: Catalog, metabase: str | Path) -> None:
+    assert_succeeded(sales("create", "other"))
     drop_fence(metabase, "sales")
-    assert done(sales("check", "other")) == "1 catalog is sound.\n"
-    found = sales("check", "Sales")
-    assert (found.exit_code, found.stderr) == (1, "")
-    assert "The fence is missing or not complete" in found.stdout
-    refused(sales("check", "salse"), 1, "There is no catalog salse")
+    assert assert_succeeded(sales("check", "other")) == "1 catalog is sound.\n"
+    checked = sales("check", "Sales")
+    assert (checked.exit_code, checked.stderr) == (1, "")
+    assert "The fence is missing or incomplete" in checked.stdout
+    assert_failed(sales("check", "salse"), 1, "There is no catalog salse")
 
 
-def test_check_finds_a_catalog_that_vanished(sales: Catalog, metabase: str | Path) -> None:
+def test_check_finds_a_missing_catalog(sales: Catalog, metabase: str | Path) -> None:
     if isinstance(metabase, Path):
         (metabase / "sales.sqlite").unlink()
     else:
@@ -384,15 +386,15 @@ def test_check_finds_a_catalog_that_vanished(sales: Catalog, metabase: str | Pat
     assert checked.exit_code == 1
     assert len(json.loads(checked.stdout)) == 1
     assert checked.stderr == ""
-    done(sales("drop", "sales", "--yes"))
-    assert done(sales("check")) == "0 catalogs are sound.\n"
+    assert_succeeded(sales("drop", "sales", "--yes"))
+    assert assert_succeeded(sales("check")) == "0 catalogs are sound.\n"
 
 
-def test_check_finds_a_file_that_is_no_database(tmp_path: Path) -> None:
+def test_check_finds_a_file_that_is_not_a_database(tmp_path: Path) -> None:
     def run(*arguments: str) -> Result:
         return CliRunner().invoke(command, ["catalog", *arguments, "--home", str(tmp_path)])
 
-    done(run("create", "sales"))
+    assert_succeeded(run("create", "sales"))
     for file in tmp_path.glob("catalogs/sales.sqlite*"):
         file.unlink()
     (tmp_path / "catalogs" / "sales.sqlite").write_text("not a database at all " * 100)
@@ -404,11 +406,11 @@ def test_check_finds_a_file_that_is_no_database(tmp_path: Path) -> None:
 def test_check_finds_missing_files_in_the_catalog_and_its_fork(
     sales: Catalog, tmp_path: Path
 ) -> None:
-    done(sales("fork", "sales", "trial", "--at", "2"))
+    assert_succeeded(sales("fork", "sales", "trial", "--at", "2"))
     first, second = sorted(tmp_path.glob("data/sales/**/*.parquet"), key=lambda p: p.stat().st_size)
     for lost in (first, second):
         lost.unlink()
-    assert done(sales("check")) == "2 catalogs are sound.\n"
+    assert assert_succeeded(sales("check")) == "2 catalogs are sound.\n"
     checked = sales("check", "--files", "--format", "json")
     assert checked.exit_code == 1
     findings = json.loads(checked.stdout)
@@ -418,12 +420,14 @@ def test_check_finds_missing_files_in_the_catalog_and_its_fork(
     }
 
 
-def test_check_of_a_file_whose_table_is_unknown(sales: Catalog, metabase: str | Path) -> None:
+def test_check_and_collect_report_a_file_of_an_unknown_table(
+    sales: Catalog, metabase: str | Path
+) -> None:
     damage(metabase, "sales", "UPDATE ducklake_data_file SET table_id = 99")
     checked = sales("check", "--files", "--format", "json")
     assert checked.exit_code == 1
     assert "belongs to table 99" in json.loads(checked.stdout)[-1]["finding"]
-    refused(sales("collect", "--older-than", "0s"), 1, "belongs to table 99")
+    assert_failed(sales("collect", "--older-than", "0s"), 1, "belongs to table 99")
 
 
 # ---- adopt ---------------------------------------------------------------------------------------
@@ -433,7 +437,7 @@ def test_check_of_a_file_whose_table_is_unknown(sales: Catalog, metabase: str | 
 def stock(
     catalog: Catalog, metabase: str | Path, duck: duckdb.DuckDBPyConnection, tmp_path: Path
 ) -> Catalog:
-    """The catalog ``stock`` with a table of two rows, made by stock DuckDB where we look."""
+    """The unregistered catalog ``stock``, created by stock DuckDB, with a table of two rows."""
     if isinstance(metabase, Path):
         metabase.mkdir()
         source, options = f"ducklake:sqlite:{metabase}/stock.sqlite", ""
@@ -446,42 +450,42 @@ def stock(
     return catalog
 
 
-def test_adopt_what_stock_duckdb_made(
+def test_adopt_registers_a_catalog_of_stock_duckdb(
     stock: Catalog,
     environment: dict[str, str],
     lake: Lake,
     duck: duckdb.DuckDBPyConnection,
     tmp_path: Path,
 ) -> None:
-    refused(stock("create", "stock"), 1, "is there but not in the registry")
-    refused(stock("check", "stock"), 1, "swanlake catalog adopt stock")
-    shown = done(stock("adopt", "stock"))
+    assert_failed(stock("create", "stock"), 1, "exists but is not in the registry")
+    assert_failed(stock("check", "stock"), 1, "swanlake catalog adopt stock")
+    shown = assert_succeeded(stock("adopt", "stock"))
     assert shown.startswith("The catalog stock is registered and fenced.")
     assert list_json(stock)[0]["data_path"] == f"{tmp_path}/elsewhere/"
     lake.catalog("stock").append(duck, "SELECT 2::BIGINT", "main", "t")
     attach(duck, shown)
     assert duck.sql("SELECT id FROM stock.t ORDER BY id").fetchall() == [(0,), (1,), (2,)]
-    assert done(stock("check", "--files")) == "1 catalog is sound.\n"
+    assert assert_succeeded(stock("check", "--files")) == "1 catalog is sound.\n"
 
 
-def test_adopt_puts_a_fence_up_again(sales: Catalog, metabase: str | Path) -> None:
+def test_adopt_restores_a_missing_fence(sales: Catalog, metabase: str | Path) -> None:
     drop_fence(metabase, "sales")
     assert "`swanlake catalog adopt sales` installs it" in sales("check", "--format", "csv").stdout
-    done(sales("adopt", "sales"))
-    assert done(sales("check")) == "1 catalog is sound.\n"
+    assert_succeeded(sales("adopt", "sales"))
+    assert assert_succeeded(sales("check")) == "1 catalog is sound.\n"
     assert len(list_json(sales)) == 1
 
 
-def test_adopt_refuses_what_it_cannot_write(
+def test_adopt_refuses_missing_or_unsupported_catalogs(
     stock: Catalog, metabase: str | Path, tmp_path: Path
 ) -> None:
-    refused(stock("adopt", "nothing"), 1, "There is no catalog nothing")
+    assert_failed(stock("adopt", "nothing"), 1, "There is no catalog nothing")
     damage(metabase, "stock", "UPDATE ducklake_metadata SET value = '0.2' WHERE key = 'version'")
-    before = everything(metabase, tmp_path)
-    refused(stock("adopt", "stock"), 1, "has the format '0.2'")
+    before = snapshot_of_storage(metabase, tmp_path)
+    assert_failed(stock("adopt", "stock"), 1, "has the format '0.2'")
     damage(metabase, "stock", "DROP TABLE ducklake_metadata")
-    refused(stock("adopt", "stock"), 1, "There is no DuckLake catalog in stock")
-    assert everything(metabase, tmp_path) == before
+    assert_failed(stock("adopt", "stock"), 1, "stock is not a DuckLake catalog")
+    assert snapshot_of_storage(metabase, tmp_path) == before
     assert list_json(stock) == []
 
 
@@ -501,74 +505,78 @@ every_command = pytest.mark.parametrize("arguments", EVERY_COMMAND, ids=lambda a
 
 
 @pytest.fixture
-def nobody() -> Iterator[int]:
-    """A port where nobody listens, and nobody will while it is ours."""
+def closed_port() -> Iterator[int]:
+    """A port that is reserved and refuses connections."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield taken.getsockname()[1]
 
 
 @every_command
-def test_a_metabase_that_cannot_be_reached(
-    arguments: list[str], nobody: int, tmp_path: Path
+def test_unreachable_metabase_exits_4(
+    arguments: list[str], closed_port: int, tmp_path: Path
 ) -> None:
-    url = make_conninfo(host="127.0.0.1", port=nobody, user="keeper", password=PASSWORD)
+    url = make_conninfo(host="127.0.0.1", port=closed_port, user="lake_owner", password=PASSWORD)
     result = CliRunner().invoke(
         command, ["catalog", *arguments], env={"SWANLAKE_METABASE_URL": url}
     )
-    refused(result, 4, "The lake's metadata cannot be reached: .*Connection refused")
+    assert_failed(result, 4, "The lake's metadata cannot be reached: .*Connection refused")
     assert PASSWORD not in result.output
     assert not list(tmp_path.iterdir())
 
 
 @every_command
-def test_a_metabase_url_that_is_none(arguments: list[str], tmp_path: Path) -> None:
+def test_malformed_metabase_url_exits_2(arguments: list[str], tmp_path: Path) -> None:
     result = CliRunner().invoke(
         command,
         ["catalog", *arguments],
-        env={"SWANLAKE_METABASE_URL": f"postgresql://keeper:{PASSWORD}@[nowhere"},
+        env={"SWANLAKE_METABASE_URL": f"postgresql://lake_owner:{PASSWORD}@[nowhere"},
     )
-    refused(result, 2, "metabase_url is not a PostgreSQL URL")
+    assert_failed(result, 2, "metabase_url is not a PostgreSQL URL")
     assert PASSWORD not in result.output
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("arguments", EVERY_COMMAND[1:], ids=lambda a: a[0])
-def test_a_mistyped_home_does_not_become_a_lake(arguments: list[str], tmp_path: Path) -> None:
+def test_missing_home_is_not_created(arguments: list[str], tmp_path: Path) -> None:
     result = CliRunner().invoke(command, ["catalog", *arguments, "--home", "hmoe"])
-    refused(result, 4, f"There is no lake in {tmp_path}/hmoe")
+    assert_failed(result, 4, f"There is no lake in {tmp_path}/hmoe")
     assert not list(tmp_path.iterdir())
 
 
-def test_a_home_that_cannot_be_made(tmp_path: Path) -> None:
+def test_create_in_a_home_that_is_a_file_exits_4(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     result = CliRunner().invoke(command, ["catalog", "create", "x", "--home", "file"])
-    refused(result, 4, "cannot be reached: .*Not a directory")
+    assert_failed(result, 4, "cannot be reached: .*Not a directory")
 
 
 @every_command
-def test_settings_are_checked_as_those_of_serve(arguments: list[str]) -> None:
+def test_invalid_settings_exit_2(arguments: list[str]) -> None:
     result = CliRunner().invoke(command, ["catalog", *arguments], env={"SWANLAKE_HOEM": "x"})
-    refused(result, 2, "the nearest valid one is 'SWANLAKE_HOME'")
+    assert_failed(result, 2, "the nearest valid one is 'SWANLAKE_HOME'")
     result = CliRunner().invoke(command, ["catalog", *arguments, "--config", "nope.toml"])
-    refused(result, 2, "The configuration file nope.toml does not exist")
+    assert_failed(result, 2, "The configuration file nope.toml does not exist")
 
 
-def test_settings_come_from_flags_variables_and_toml(tmp_path: Path) -> None:
+def test_settings_are_read_from_flags_environment_and_toml(tmp_path: Path) -> None:
     (tmp_path / "swanlake.toml").write_text('home = "of-toml"\ndata_path = "files-of-toml"\n')
-    done(CliRunner().invoke(command, ["catalog", "create", "one"]))
+    assert_succeeded(CliRunner().invoke(command, ["catalog", "create", "one"]))
     assert (tmp_path / "of-toml" / "catalogs" / "one.sqlite").is_file()
     assert (tmp_path / "files-of-toml" / "one").is_dir()
-    done(CliRunner().invoke(command, ["catalog", "create", "two"], env={"SWANLAKE_HOME": "of-env"}))
+    assert_succeeded(
+        CliRunner().invoke(command, ["catalog", "create", "two"], env={"SWANLAKE_HOME": "of-env"})
+    )
     assert (tmp_path / "of-env" / "catalogs" / "two.sqlite").is_file()
-    done(CliRunner().invoke(command, ["catalog", "create", "three", "--home", "of-flag"]))
+    assert_succeeded(
+        CliRunner().invoke(command, ["catalog", "create", "three", "--home", "of-flag"])
+    )
     assert (tmp_path / "of-flag" / "catalogs" / "three.sqlite").is_file()
 
 
-def test_the_password_is_shown_to_nobody(
+def test_password_is_never_printed(
     postgres_database: str, duck: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    role = f"keeper_{os.getpid()}"
+    role = f"lake_owner_{os.getpid()}"
     literal = PASSWORD.replace("'", "''")
     with psycopg.connect(postgres_database, autocommit=True) as admin:
         admin.execute(f"CREATE ROLE {role} SUPERUSER LOGIN PASSWORD '{literal}'".encode())
@@ -576,7 +584,7 @@ def test_the_password_is_shown_to_nobody(
             url = make_conninfo(postgres_database, user=role, password=PASSWORD)
 
             def run(*arguments: str) -> str:
-                return done(
+                return assert_succeeded(
                     CliRunner().invoke(
                         command, ["catalog", *arguments], env={"SWANLAKE_METABASE_URL": url}
                     )
@@ -597,10 +605,10 @@ def test_the_password_is_shown_to_nobody(
             admin.execute(f"DROP ROLE {role}".encode())
 
 
-# ---- beside a server, and the documentation ------------------------------------------------------
+# ---- a running server, and the documentation -----------------------------------------------------
 
 
-def test_commands_work_beside_a_server(
+def test_commands_work_while_a_server_runs(
     catalog: Catalog,
     environment: dict[str, str],
     start_server: Callable[..., ServerProcess],
@@ -609,18 +617,18 @@ def test_commands_work_beside_a_server(
 ) -> None:
     server = start_server(home=tmp_path, **environment)
     client = flight_sql(server.url)
-    done(catalog("create", "sales"))
+    assert_succeeded(catalog("create", "sales"))
     client.query("CREATE TABLE sales.orders AS SELECT range AS id FROM range(4)")
-    done(catalog("fork", "sales", "trial"))
+    assert_succeeded(catalog("fork", "sales", "trial"))
     client.query("DELETE FROM sales.orders WHERE id > 1")
     for name, rows in (("sales", 2), ("trial", 4)):
-        found = client.query(f"SELECT count(*) AS n FROM {name}.orders")
-        assert found["n"].to_pylist() == [rows]
+        counted = client.query(f"SELECT count(*) AS n FROM {name}.orders")
+        assert counted["n"].to_pylist() == [rows]
     assert [row["catalog_name"] for row in list_json(catalog)] == ["sales", "swanlake", "trial"]
-    assert done(catalog("check", "--files")) == "3 catalogs are sound.\n"
+    assert assert_succeeded(catalog("check", "--files")) == "3 catalogs are sound.\n"
 
 
-def test_the_python_example_of_the_documentation(tmp_path: Path) -> None:
+def test_python_example_of_the_documentation_runs(tmp_path: Path) -> None:
     (example,) = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
     ran = subprocess.run(
         [sys.executable, "-W", "error", "-c", example],

@@ -1,4 +1,4 @@
-"""Catalogs, schemas and forks that sessions of two servers make at once, while others write."""
+"""Concurrent creation of catalogs, schemas, tables and forks on two servers, during writes."""
 
 from __future__ import annotations
 
@@ -8,31 +8,28 @@ from functools import partial
 
 import pytest
 
-from tests.rivals import House, Rivalry, Running, Session, open_house
+from tests.contenders import (
+    BackgroundCall,
+    ContendedCatalog,
+    Deployment,
+    Session,
+    deployment_fixture,
+)
 
 SESSIONS = 6
 
 
-@pytest.fixture(scope="module", params=["postgres", "sqlite"])
-def house(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[House]:
-    """Two servers on one lake."""
-    folder = tmp_path_factory.mktemp("catalogs")
-    with open_house(request.param, lambda: request.getfixturevalue("postgres"), folder) as house:
-        house.add_server()
-        house.add_server()
-        yield house
+deployment = deployment_fixture(servers=2)
 
 
 @pytest.fixture
-def catalog(house: House) -> Rivalry:
-    return house.new_catalog("CREATE TABLE t AS SELECT 0 AS i")
+def catalog(deployment: Deployment) -> ContendedCatalog:
+    return deployment.new_catalog("CREATE TABLE t AS SELECT 0 AS i")
 
 
 @pytest.fixture
-def written(catalog: Rivalry) -> Iterator[list[int]]:
-    """The numbers that somebody inserts into the table as long as the test runs."""
+def written(catalog: ContendedCatalog) -> Iterator[list[int]]:
+    """The numbers that a background session inserts into the table while the test runs."""
     done, stop = [0], threading.Event()
     session = catalog.session(server=1)
 
@@ -51,32 +48,32 @@ def written(catalog: Rivalry) -> Iterator[list[int]]:
     catalog.assert_sound()
 
 
-def all_at_once(sessions: Sequence[Session], statements: Sequence[str]) -> list[str]:
-    """What those of the statements failed with that did."""
+def errors_of_concurrent_runs(sessions: Sequence[Session], statements: Sequence[str]) -> list[str]:
+    """Runs a statement per session at the same moment; the errors of those that failed."""
     ready = threading.Barrier(len(sessions))
 
     def run(session: Session, statement: str) -> None:
         ready.wait(30)
         session(statement)
 
-    running = [
-        Running(partial(run, session, statement))
+    calls = [
+        BackgroundCall(partial(run, session, statement))
         for session, statement in zip(sessions, statements, strict=True)
     ]
-    return [str(one.error) for one in running if one.join().error is not None]
+    return [str(call.error) for call in calls if call.join().error is not None]
 
 
-def sessions_on(catalog: Rivalry) -> list[Session]:
+def sessions_on_both_servers(catalog: ContendedCatalog) -> list[Session]:
     return [catalog.session(server=number % 2) for number in range(SESSIONS)]
 
 
 @pytest.mark.parametrize(
     ("statement", "refusal"),
     [
-        ("CALL swanlake_create_catalog('{name}')", "ALREADY_EXISTS: There is a catalog {name}"),
+        ("CALL swanlake_create_catalog('{name}')", "ALREADY_EXISTS: The catalog {name}"),
         (
             "CALL swanlake_fork_catalog('{catalog}', '{name}')",
-            "ALREADY_EXISTS: There is a catalog {name}",
+            "ALREADY_EXISTS: The catalog {name}",
         ),
         ("CALL swanlake_create_schema('{catalog}', '{name}')", "ALREADY_EXISTS: "),
         ("CREATE SCHEMA {name}", 'CATALOG_ERROR: Catalog Error: Schema with name "{name}" already'),
@@ -84,17 +81,21 @@ def sessions_on(catalog: Rivalry) -> list[Session]:
         ("CREATE TABLE {name} (i INTEGER)", 'Table with name "{name}" already exists'),
     ],
 )
-def test_of_many_who_want_one_name_one_gets_it(
-    catalog: Rivalry, written: list[int], statement: str, refusal: str
+def test_concurrent_creation_of_one_name_succeeds_once(
+    catalog: ContendedCatalog, written: list[int], statement: str, refusal: str
 ) -> None:
     name = f"n_{catalog.name}"
-    given = {"name": name, "catalog": catalog.name}
-    refused = all_at_once(sessions_on(catalog), [statement.format(**given)] * SESSIONS)
-    assert len(refused) == SESSIONS - 1
-    assert [one for one in refused if refusal.format(**given) not in one] == []
+    names = {"name": name, "catalog": catalog.name}
+    errors = errors_of_concurrent_runs(
+        sessions_on_both_servers(catalog), [statement.format(**names)] * SESSIONS
+    )
+    assert len(errors) == SESSIONS - 1
+    assert [error for error in errors if refusal.format(**names) not in error] == []
 
 
-def test_those_who_want_different_names_all_get_them(catalog: Rivalry, written: list[int]) -> None:
+def test_concurrent_creation_of_different_names_all_succeeds(
+    catalog: ContendedCatalog, written: list[int]
+) -> None:
     for statement in (
         "CALL swanlake_create_catalog('c{n}_{catalog}')",
         "CALL swanlake_fork_catalog('{catalog}', 'f{n}_{catalog}')",
@@ -102,10 +103,10 @@ def test_those_who_want_different_names_all_get_them(catalog: Rivalry, written: 
         "CREATE TABLE t{n} (i INTEGER)",
     ):
         statements = [statement.format(n=n, catalog=catalog.name) for n in range(SESSIONS)]
-        assert all_at_once(sessions_on(catalog), statements) == []
+        assert errors_of_concurrent_runs(sessions_on_both_servers(catalog), statements) == []
     session = catalog.session()
-    places = [row[3] for row in session("CALL swanlake_catalogs()")]
-    assert len(places) == len(set(places))
+    data_paths = [row[3] for row in session("CALL swanlake_catalogs()")]
+    assert len(data_paths) == len(set(data_paths))
     ids = session("SELECT table_id FROM ducklake_table_info(current_catalog())")
     assert len(ids) == len(set(ids)) == SESSIONS + 1
     for n in range(SESSIONS):

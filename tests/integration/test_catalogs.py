@@ -1,4 +1,4 @@
-"""Catalogs through any Flight SQL client: procedures, and catalogs attached on first use."""
+"""Catalog procedures through Flight SQL, and catalogs that a server attaches on first use."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 from swanlake.lake.lake import Lake
 from swanlake.protocol import messages
 from tests.flight import FlightSql
+from tests.queries import rows
 from tests.server_process import ServerProcess
 
 Start = Callable[..., ServerProcess]
@@ -22,7 +23,7 @@ Start = Callable[..., ServerProcess]
 def own_server(
     request: pytest.FixtureRequest, start_server: Start, tmp_path: Path
 ) -> ServerProcess:
-    """A server of the test's own on each kind of metabase."""
+    """A server for one test, on each kind of metabase."""
     if request.param == "sqlite":
         return start_server(home=tmp_path / "home")
     url = request.getfixturevalue("postgres_database")
@@ -31,13 +32,13 @@ def own_server(
 
 @pytest.fixture
 def same_lake(own_server: ServerProcess, tmp_path: Path, request: pytest.FixtureRequest) -> Any:
-    """The server's lake, opened by another process: this one."""
+    """The server's lake, opened by the test process."""
     home = tmp_path / "home"
     if request.node.callspec.params["own_server"] == "sqlite":
-        place: str | Path = home / "catalogs"
+        metabase: str | Path = home / "catalogs"
     else:
-        place = request.getfixturevalue("postgres_database")
-    with Lake.open(place, home / "data") as lake:
+        metabase = request.getfixturevalue("postgres_database")
+    with Lake.open(metabase, home / "data") as lake:
         yield lake
 
 
@@ -48,14 +49,9 @@ def cursor(own_server: ServerProcess) -> Any:
             yield cursor
 
 
-def rows(cursor: Any, sql: str, parameters: Any = None) -> list[tuple[Any, ...]]:
-    cursor.execute(sql, parameters)
-    return list(cursor.fetchall())
-
-
-def test_a_catalog_is_made_used_forked_and_dropped_by_sql(cursor: Any) -> None:
-    [made] = rows(cursor, "CALL swanlake_create_catalog('sales')")
-    assert made[:3] == ("sales", None, None)
+def test_procedures_create_fork_and_drop_a_catalog(cursor: Any) -> None:
+    [created] = rows(cursor, "CALL swanlake_create_catalog('sales')")
+    assert created[:3] == ("sales", None, None)
     assert rows(cursor, "CALL swanlake_create_schema('sales', 'raw')") == [("sales", 1)]
     rows(cursor, "CREATE TABLE sales.raw.t AS SELECT range AS i FROM range(5)")
     [forked] = rows(cursor, "CALL swanlake_fork_catalog('sales', 'trial')")
@@ -74,7 +70,7 @@ def test_a_catalog_is_made_used_forked_and_dropped_by_sql(cursor: Any) -> None:
         rows(cursor, "SELECT count(*) FROM trial.raw.t")
 
 
-def test_a_fork_can_begin_at_an_older_snapshot(cursor: Any) -> None:
+def test_fork_at_an_older_snapshot_has_its_rows(cursor: Any) -> None:
     rows(cursor, "CALL swanlake_create_catalog('sales')")
     rows(cursor, "CREATE TABLE sales.main.t AS SELECT 1 AS i")
     rows(cursor, "INSERT INTO sales.main.t VALUES (2)")
@@ -84,7 +80,7 @@ def test_a_fork_can_begin_at_an_older_snapshot(cursor: Any) -> None:
     assert rows(cursor, "FROM also_before.main.t") == [(1,)]
 
 
-def test_arguments_can_be_bound_and_computed(cursor: Any) -> None:
+def test_procedure_arguments_can_be_bound_or_computed(cursor: Any) -> None:
     rows(cursor, "CALL swanlake_create_catalog(?)", ("bound",))
     rows(cursor, "CALL swanlake_create_catalog('com' || lower('PUTED'))")
     names = [row[0] for row in rows(cursor, "CALL swanlake_catalogs()")]
@@ -101,23 +97,23 @@ MISTAKES = [
     ("CALL swanlake_create_catalog('a', 'b')", "cannot take its argument 2"),
     ("CALL swanlake_create_catalog(title => 'a')", "cannot take its argument 1"),
     ("CALL swanlake_create_catalgo('a')", "Did you mean swanlake_create_catalog"),
-    ("CALL swanlake_fork_catalog('nobody', 'b')", "CATALOG_NOT_FOUND: .*nobody"),
+    ("CALL swanlake_fork_catalog('absent', 'b')", "CATALOG_NOT_FOUND: .*absent"),
     ("CALL swanlake_fork_catalog('swanlake', 'b', 99)", "SNAPSHOT_NOT_FOUND: .*99"),
     ("CALL swanlake_fork_catalog('swanlake', 'b', 'now')", "cannot take 'now' for at"),
     ("CALL swanlake_fork_catalog('swanlake', 'b', 0.5)", "INVALID_REQUEST: .* for at"),
     ("CALL swanlake_fork_catalog('swanlake', 'b', 1::HUGEINT << 70)", "INVALID_REQUEST: .* for at"),
     ("CALL swanlake_drop_schema('swanlake', 's', 'perhaps')", "cannot take 'perhaps' for cascade"),
-    ("CALL swanlake_create_schema('nobody', 's')", "CATALOG_NOT_FOUND"),
+    ("CALL swanlake_create_schema('absent', 's')", "CATALOG_NOT_FOUND"),
     ("CALL swanlake_create_schema('swanlake', 'main')", "ALREADY_EXISTS: .*main"),
     ("CALL swanlake_drop_schema('swanlake', 'none')", "SCHEMA_NOT_FOUND: .*none"),
     ("CALL swanlake_drop_catalog('swanlake')", "CATALOG_IN_USE"),
-    ("CALL swanlake_snapshots('nobody')", "CATALOG_NOT_FOUND"),
+    ("CALL swanlake_snapshots('absent')", "CATALOG_NOT_FOUND"),
     ("DETACH swanlake", "CATALOG_IN_USE"),
     ("DETACH __ducklake_metadata_swanlake", "CATALOG_IN_USE"),
 ]
 
 
-def test_a_mistake_is_one_sentence_and_makes_nothing(cursor: Any) -> None:
+def test_invalid_procedure_call_is_refused_and_changes_nothing(cursor: Any) -> None:
     for sql, message in MISTAKES:
         with pytest.raises(adbc.Error, match=message) as refused:
             rows(cursor, sql)
@@ -125,7 +121,7 @@ def test_a_mistake_is_one_sentence_and_makes_nothing(cursor: Any) -> None:
     assert [row[0] for row in rows(cursor, "CALL swanlake_catalogs()")] == ["swanlake"]
 
 
-def test_text_that_says_false_is_false(cursor: Any) -> None:
+def test_boolean_argument_accepts_text(cursor: Any) -> None:
     rows(cursor, "CALL \"swanlake_create_schema\"('swanlake', 'filled')")
     rows(cursor, "CREATE TABLE filled.t (i INTEGER)")
     with pytest.raises(adbc.Error, match="SCHEMA_NOT_EMPTY"):
@@ -133,15 +129,15 @@ def test_text_that_says_false_is_false(cursor: Any) -> None:
     rows(cursor, "CALL swanlake_drop_schema('swanlake', 'filled', ?)", ("true",))
 
 
-def test_a_database_of_a_user_is_never_taken_for_a_catalog(
+def test_attached_database_cannot_shadow_a_catalog(
     own_server: ServerProcess, same_lake: Lake, cursor: Any
 ) -> None:
-    """Rows that are meant for the lake would go there, and be lost with the server."""
+    """Otherwise rows meant for the lake would go to that database and be lost with the server."""
     rows(cursor, "ATTACH ':memory:' AS mine")
     with pytest.raises(adbc.Error, match=r"ALREADY_EXISTS: A database mine is attached"):
         rows(cursor, "CALL swanlake_create_catalog('Mine')")
     same_lake.create_catalog("mine")
-    with pytest.raises(adbc.Error, match=r"CATALOG_UNREACHABLE: .*DETACH that one first"):
+    with pytest.raises(adbc.Error, match=r"CATALOG_UNREACHABLE: .*DETACH that database first"):
         rows(cursor, "FROM mine.main.nothing")
     rows(cursor, "DETACH mine")
     rows(cursor, "CREATE TABLE mine.main.t AS SELECT 1 AS i")
@@ -154,7 +150,7 @@ def test_a_database_of_a_user_is_never_taken_for_a_catalog(
         rows(cursor, "ATTACH OR REPLACE ':memory:' AS unmet")
 
 
-def test_a_catalog_in_use_that_comes_back_is_met_again(
+def test_recreated_catalog_is_usable_by_a_session_in_it(
     own_server: ServerProcess, same_lake: Lake, cursor: Any
 ) -> None:
     same_lake.create_catalog("fleeting")
@@ -168,7 +164,7 @@ def test_a_catalog_in_use_that_comes_back_is_met_again(
     assert same_lake.catalog("fleeting").table("main", "t")
 
 
-def test_catalogs_do_not_change_inside_a_transaction(own_server: ServerProcess) -> None:
+def test_catalog_procedures_are_refused_in_a_transaction(own_server: ServerProcess) -> None:
     with adbc.connect(own_server.url) as connection, connection.cursor() as cursor:
         rows(cursor, "CREATE TABLE t (i INTEGER)")
         with pytest.raises(adbc.Error, match="cannot be part of a transaction"):
@@ -177,7 +173,7 @@ def test_catalogs_do_not_change_inside_a_transaction(own_server: ServerProcess) 
         connection.rollback()
 
 
-def test_a_catalog_made_elsewhere_is_met_on_first_use(
+def test_catalog_of_another_process_is_attached_on_first_use(
     own_server: ServerProcess, same_lake: Lake
 ) -> None:
     for name in ("used", "named", "optional", "within"):
@@ -201,7 +197,7 @@ def test_a_catalog_made_elsewhere_is_met_on_first_use(
         assert rows(cursor, "SELECT i FROM used.raw.t WHERE i = ?", (1,)) == [(1,)]
 
 
-def test_the_server_survives_a_catalog_that_goes_and_comes_back(
+def test_catalog_dropped_and_recreated_by_another_process_is_usable(
     own_server: ServerProcess, same_lake: Lake, cursor: Any
 ) -> None:
     same_lake.create_catalog("fleeting")
@@ -220,7 +216,7 @@ def test_the_server_survives_a_catalog_that_goes_and_comes_back(
     assert own_server.is_alive
 
 
-def test_metadata_lists_every_catalog_and_looks_into_one_on_request(
+def test_get_objects_lists_catalogs_that_are_not_attached(
     own_server: ServerProcess, same_lake: Lake
 ) -> None:
     unseen = same_lake.create_catalog("unseen")
@@ -234,7 +230,7 @@ def test_metadata_lists_every_catalog_and_looks_into_one_on_request(
         assert schemas == ["main", "raw"]
 
 
-def test_an_unknown_word_still_fails_as_it_did(own_server: ServerProcess) -> None:
+def test_unknown_names_keep_duckdbs_errors(own_server: ServerProcess) -> None:
     connection = FlightSql(own_server.url)
     with pytest.raises(pa.ArrowKeyError, match="CATALOG_ERROR"):
         connection.query("FROM nowhere")

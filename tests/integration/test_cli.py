@@ -26,8 +26,9 @@ from click.testing import CliRunner, Result
 from swanlake._version import __version__
 from swanlake.cli.commands import swanlake as command
 from swanlake.client import FlightSQLClient
-from tests.flight import eventually
+from tests.queries import ENDLESS_QUERY
 from tests.server_process import ServerProcess
+from tests.waiting import eventually
 
 SWANLAKE = [sys.executable, "-m", "swanlake"]
 
@@ -49,19 +50,19 @@ def sql(server: ServerProcess) -> Callable[..., Result]:
 # ---- ping ----------------------------------------------------------------------------------------
 
 
-def test_ping_of_an_accepting_server(server: ServerProcess) -> None:
+def test_ping_of_an_accepting_server_exits_0(server: ServerProcess) -> None:
     answered = run("ping", "--url", server.url)
     assert (answered.exit_code, answered.output) == (0, f"{server.url} - accepting\n")
     quiet = run("ping", "--url", server.url, "--quiet")
     assert (quiet.exit_code, quiet.output) == (0, "")
 
 
-def test_ping_of_a_draining_server(start_server: Callable[..., ServerProcess]) -> None:
+def test_ping_of_a_draining_server_exits_1(start_server: Callable[..., ServerProcess]) -> None:
     server = start_server()
     with FlightSQLClient(server.url) as client:
         statement = subprocess.Popen(
             [*SWANLAKE, "sql", "--url", server.url, "-c",
-             "SELECT count(*) FROM range(1000000000000)"],
+             ENDLESS_QUERY],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         try:
@@ -76,7 +77,7 @@ def test_ping_of_a_draining_server(start_server: Callable[..., ServerProcess]) -
             server.kill()
 
 
-def test_ping_where_nothing_listens() -> None:
+def test_ping_without_a_server_exits_2() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"grpc://127.0.0.1:{free.getsockname()[1]}"
@@ -84,11 +85,11 @@ def test_ping_where_nothing_listens() -> None:
     assert (answered.exit_code, answered.output) == (2, f"{url} - no response\n")
 
 
-def test_ping_of_an_unknown_host() -> None:
+def test_ping_of_an_unknown_host_exits_2() -> None:
     assert run("ping", "--url", "grpc://no-such-host.invalid:4214").exit_code == 2
 
 
-def test_ping_gives_up_on_a_server_that_never_answers() -> None:
+def test_ping_times_out_on_a_server_that_never_answers() -> None:
     with socket.socket() as mute:
         mute.bind(("127.0.0.1", 0))
         mute.listen()
@@ -99,7 +100,7 @@ def test_ping_gives_up_on_a_server_that_never_answers() -> None:
     assert answered.exit_code == 2
 
 
-def test_exit_code_and_version_of_the_real_process(server: ServerProcess) -> None:
+def test_installed_command_prints_version_and_exit_code(server: ServerProcess) -> None:
     shown = subprocess.run([*SWANLAKE, "--version"], capture_output=True, text=True, check=True)
     assert shown.stdout == f"swanlake, version {__version__}\n"
     script = Path(sys.executable).with_name("swanlake")
@@ -110,7 +111,7 @@ def test_exit_code_and_version_of_the_real_process(server: ServerProcess) -> Non
 # ---- sql in scripts ------------------------------------------------------------------------------
 
 
-def test_sql_from_the_command_line_a_file_and_standard_input(
+def test_sql_is_read_from_option_file_or_standard_input(
     sql: Callable[..., Result], tmp_path: Path
 ) -> None:
     text = "SELECT 'é;' AS a;\nSELECT 2 AS b;"
@@ -136,14 +137,14 @@ def test_sql_quiet_prints_results_only(sql: Callable[..., Result]) -> None:
     assert "rows" not in done.output
 
 
-def test_sql_json_is_valid(sql: Callable[..., Result]) -> None:
+def test_sql_json_output_is_valid(sql: Callable[..., Result]) -> None:
     done = sql("--format", "json", "-c", "SELECT 'nan'::DOUBLE AS n, [uuid()] AS u FROM range(2)")
     rows = json.loads(done.output)
     assert [row["n"] for row in rows] == ["NaN", "NaN"]
     assert sql("--format", "json", "-c", "SELECT 1 AS a WHERE false").output == "[]\n"
 
 
-def test_sql_arrow_is_an_ipc_stream(sql: Callable[..., Result]) -> None:
+def test_sql_arrow_output_is_an_ipc_stream(sql: Callable[..., Result]) -> None:
     done = sql("--format", "arrow", "-c", "SELECT range AS i FROM range(300000)")
     table = pa.ipc.open_stream(done.stdout_bytes).read_all()
     assert table.num_rows == 300_000
@@ -158,7 +159,7 @@ def test_sql_stops_at_the_first_failing_statement(sql: Callable[..., Result]) ->
     assert "Traceback" not in failed.stderr
 
 
-def test_sql_that_fails_late_exits_3(sql: Callable[..., Result]) -> None:
+def test_sql_that_fails_while_fetching_exits_3(sql: Callable[..., Result]) -> None:
     failed = sql("-c", "SELECT CASE WHEN range < 500000 THEN 1 ELSE error('too far') END "
                        "FROM range(1000000)")  # fmt: skip
     assert failed.exit_code == 3
@@ -171,7 +172,7 @@ def test_sql_that_cannot_connect_exits_2() -> None:
     assert failed.stderr.startswith("swanlake: Cannot connect to grpc://127.0.0.1:1: ")
 
 
-def test_sql_that_is_not_text_exits_1(server: ServerProcess) -> None:
+def test_sql_that_is_not_utf8_exits_1(server: ServerProcess) -> None:
     failed = subprocess.run(
         [*SWANLAKE, "sql", "--url", server.url],
         input=b"SELECT '\xff'", capture_output=True, check=False,
@@ -181,7 +182,7 @@ def test_sql_that_is_not_text_exits_1(server: ServerProcess) -> None:
 
 
 @pytest.mark.parametrize("output", ["table", "csv", "json", "arrow"])
-def test_reader_that_leaves_ends_sql_without_a_traceback(
+def test_closed_output_pipe_ends_sql_without_a_traceback(
     server: ServerProcess, output: str
 ) -> None:
     process = subprocess.Popen(
@@ -200,7 +201,7 @@ def test_reader_that_leaves_ends_sql_without_a_traceback(
 
 # ---- sql at a prompt -----------------------------------------------------------------------------
 
-#: Makes the terminal the process's own, so that Ctrl-C becomes a signal.
+#: Makes the pty the controlling terminal, so that Ctrl-C becomes a signal.
 _TAKE_TERMINAL = (
     "import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
     "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
@@ -209,7 +210,7 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[a-zA-Z]|\][^\x07]*\x07|[=>])")
 
 
 class Terminal:
-    """A person at a terminal: types, and reads what is there."""
+    """A terminal with ``swanlake sql``, for tests to type into and read from."""
 
     def __init__(self, url: str, home: Path) -> None:
         self._screen, keyboard = pty.openpty()
@@ -226,7 +227,7 @@ class Terminal:
         os.write(self._screen, keys.encode())
 
     def expect(self, text: str, seconds: float = 30.0) -> None:
-        """Reads on until the text appears; what came before it is forgotten."""
+        """Reads until the text appears, and drops everything up to its end."""
         deadline = time.monotonic() + seconds
         while text not in self._text:
             assert time.monotonic() < deadline, f"{text!r} is not in {self._text!r}"
@@ -254,7 +255,7 @@ def terminal(server: ServerProcess, tmp_path: Path) -> Iterator[Terminal]:
     terminal.close()
 
 
-def test_prompt(terminal: Terminal, tmp_path: Path) -> None:
+def test_prompt_runs_statements_and_commands(terminal: Terminal, tmp_path: Path) -> None:
     terminal.expect("swanlake>")
     terminal.type("SELECT 40 + 2\r")
     terminal.expect("...>")
@@ -275,12 +276,12 @@ def test_prompt(terminal: Terminal, tmp_path: Path) -> None:
     terminal.expect("│ typed")
     terminal.expect("swanlake>")
     terminal.type(".help\r")
-    terminal.expect("Ctrl-C stops a running statement")
+    terminal.expect("Ctrl-C cancels a running statement")
     terminal.expect("swanlake>")
 
     terminal.type("SELECT half\r")
     terminal.expect("...>")
-    terminal.type("\x03")  # Ctrl-C throws the half-typed statement away
+    terminal.type("\x03")  # Ctrl-C discards the incomplete statement
     terminal.expect("swanlake>")
     terminal.type("\x04")  # Ctrl-D
     assert terminal.process.wait(20) == 0
@@ -291,12 +292,12 @@ def test_prompt(terminal: Terminal, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "statement",
     [
-        "SELECT count(*) FROM range(100000000000);",
+        f"{ENDLESS_QUERY};",
         "SELECT range AS i FROM range(100000000000);",
     ],
     ids=["executing", "fetching"],
 )
-def test_ctrl_c_cancels_the_statement_and_the_shell_goes_on(
+def test_ctrl_c_cancels_the_statement_and_keeps_the_prompt(
     terminal: Terminal, server: ServerProcess, statement: str
 ) -> None:
     with FlightSQLClient(server.url) as observer:
@@ -314,7 +315,7 @@ def test_ctrl_c_cancels_the_statement_and_the_shell_goes_on(
     assert terminal.process.wait(20) == 0
 
 
-def test_prompt_without_a_home_to_write_to(server: ServerProcess) -> None:
+def test_prompt_works_without_a_writable_home(server: ServerProcess) -> None:
     terminal = Terminal(server.url, Path("/proc/nowhere"))
     try:
         terminal.expect("swanlake>")
@@ -327,7 +328,7 @@ def test_prompt_without_a_home_to_write_to(server: ServerProcess) -> None:
         terminal.close()
 
 
-def test_server_that_goes_away_does_not_end_the_prompt(
+def test_prompt_survives_a_lost_server(
     start_server: Callable[..., ServerProcess], tmp_path: Path
 ) -> None:
     server: Any = start_server()

@@ -17,7 +17,9 @@ import pyarrow.flight as flight
 import pytest
 
 from swanlake.protocol import encode, messages
-from tests.flight import FlightSql, eventually
+from tests.flight import FlightSql
+from tests.queries import rows
+from tests.waiting import eventually
 
 SWANS = pa.table({"i": [1, 2, 3], "s": ["a", None, "c"]})
 HOSTILE_NAMES = [
@@ -38,11 +40,6 @@ _numbers = itertools.count()
 def name() -> str:
     """A table name that no other test uses."""
     return f"ingested_{next(_numbers)}"
-
-
-def rows(cursor: Any, sql: str) -> list[tuple[Any, ...]]:
-    cursor.execute(sql)
-    return list(cursor.fetchall())
 
 
 # ---- modes ---------------------------------------------------------------------------------------
@@ -95,7 +92,7 @@ def test_create_append_makes_the_table_once(cursor: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["create", "append", "replace", "create_append"])
-def test_no_rows_are_no_trouble(cursor: Any, name: str, mode: str) -> None:
+def test_ingesting_no_rows_succeeds(cursor: Any, name: str, mode: str) -> None:
     empty = pa.RecordBatch.from_pylist([], schema=SWANS.schema)
     if mode == "append":
         cursor.adbc_ingest(name, empty, mode="create")
@@ -108,18 +105,18 @@ def test_no_rows_are_no_trouble(cursor: Any, name: str, mode: str) -> None:
 
 
 def test_temporary_table_belongs_to_the_session(connect: Callable[..., Any], name: str) -> None:
-    with connect().cursor() as mine, connect().cursor() as other:
-        assert mine.adbc_ingest(name, SWANS, mode="create", temporary=True) == 3
-        assert mine.adbc_ingest(name, SWANS, mode="append", temporary=True) == 3
-        assert rows(mine, f"SELECT count(*) FROM temp.main.{name}") == [(6,)]
-        assert mine.adbc_ingest(name, SWANS, mode="replace", temporary=True) == 3
-        assert mine.adbc_ingest(name, SWANS, mode="create_append", temporary=True) == 3
-        assert rows(mine, f"SELECT count(*) FROM {name}") == [(6,)]
+    with connect().cursor() as owner, connect().cursor() as other:
+        assert owner.adbc_ingest(name, SWANS, mode="create", temporary=True) == 3
+        assert owner.adbc_ingest(name, SWANS, mode="append", temporary=True) == 3
+        assert rows(owner, f"SELECT count(*) FROM temp.main.{name}") == [(6,)]
+        assert owner.adbc_ingest(name, SWANS, mode="replace", temporary=True) == 3
+        assert owner.adbc_ingest(name, SWANS, mode="create_append", temporary=True) == 3
+        assert rows(owner, f"SELECT count(*) FROM {name}") == [(6,)]
         with pytest.raises(adbc_driver_manager.ProgrammingError, match="does not exist"):
             other.execute(f"SELECT * FROM {name}")
 
 
-def test_temporary_table_stands_beside_one_of_the_lake(cursor: Any, name: str) -> None:
+def test_temporary_and_lake_table_of_one_name_are_separate(cursor: Any, name: str) -> None:
     cursor.adbc_ingest(name, SWANS, mode="create")
     cursor.adbc_ingest(name, SWANS.slice(0, 1), mode="create", temporary=True)
     cursor.adbc_ingest(name, SWANS.slice(0, 1), mode="append", temporary=True)
@@ -127,11 +124,11 @@ def test_temporary_table_stands_beside_one_of_the_lake(cursor: Any, name: str) -
     assert rows(cursor, f"SELECT count(*) FROM temp.main.{name}") == [(2,)]
 
 
-def test_catalog_and_schema_can_be_chosen(cursor: Any, name: str) -> None:
+def test_rows_go_to_the_named_catalog_and_schema(cursor: Any, name: str) -> None:
     cursor.execute(f"CREATE SCHEMA pond_{name}")
-    place = {"catalog_name": "swanlake", "db_schema_name": f"pond_{name}"}
+    target = {"catalog_name": "swanlake", "db_schema_name": f"pond_{name}"}
     for mode, count in [("create", 3), ("append", 6), ("create_append", 9), ("replace", 3)]:
-        assert cursor.adbc_ingest(name, SWANS, mode=mode, **place) == 3
+        assert cursor.adbc_ingest(name, SWANS, mode=mode, **target) == 3
         assert rows(cursor, f"SELECT count(*) FROM swanlake.pond_{name}.{name}") == [(count,)]
     assert cursor.adbc_ingest(name, SWANS, db_schema_name=f"pond_{name}", mode="append") == 3
     other = {"catalog_name": "memory", "db_schema_name": "main"}
@@ -144,12 +141,12 @@ def test_catalog_and_schema_can_be_chosen(cursor: Any, name: str) -> None:
     cursor.execute(f"DROP TABLE memory.main.{name}")
 
 
-def test_unqualified_name_is_that_of_the_current_schema(cursor: Any, name: str) -> None:
-    cursor.execute(f"CREATE SCHEMA here_{name}")
-    cursor.execute(f"USE swanlake.here_{name}")
+def test_unqualified_name_means_the_current_schema(cursor: Any, name: str) -> None:
+    cursor.execute(f"CREATE SCHEMA current_{name}")
+    cursor.execute(f"USE swanlake.current_{name}")
     for mode, count in [("create", 3), ("append", 6), ("create_append", 9), ("replace", 3)]:
         cursor.adbc_ingest(name, SWANS, mode=mode)
-        assert rows(cursor, f"SELECT count(*) FROM swanlake.here_{name}.{name}") == [(count,)]
+        assert rows(cursor, f"SELECT count(*) FROM swanlake.current_{name}.{name}") == [(count,)]
 
 
 def test_missing_schema_is_refused(cursor: Any, name: str) -> None:
@@ -163,7 +160,7 @@ def test_temporary_table_in_a_chosen_schema_is_refused(cursor: Any, name: str) -
 
 
 @pytest.mark.parametrize("table_name", HOSTILE_NAMES)
-def test_hostile_names_are_only_names(cursor: Any, table_name: str) -> None:
+def test_names_with_special_characters_are_quoted(cursor: Any, table_name: str) -> None:
     quoted = '"' + table_name.replace('"', '""') + '"'
     data = pa.table({table_name: [1, 2]})
     for mode, count in [("create", 2), ("append", 4), ("create_append", 6), ("replace", 2)]:
@@ -176,7 +173,7 @@ def test_hostile_names_are_only_names(cursor: Any, table_name: str) -> None:
 # ---- columns -------------------------------------------------------------------------------------
 
 
-def test_append_goes_by_the_names_of_the_columns(cursor: Any, name: str) -> None:
+def test_append_matches_columns_by_name(cursor: Any, name: str) -> None:
     cursor.execute(f"CREATE TABLE {name} (i INTEGER, s VARCHAR DEFAULT 'unknown', n DOUBLE)")
     cursor.adbc_ingest(name, pa.table({"n": [0.5], "i": [1]}), mode="append")
     cursor.adbc_ingest(name, pa.table({"S": ["x"], "I": [2]}), mode="append")
@@ -196,7 +193,7 @@ def test_unknown_column_is_refused_and_nothing_is_written(cursor: Any, name: str
     assert rows(cursor, f"SELECT count(*) FROM {name}") == [(0,)]
 
 
-def test_value_that_does_not_fit_is_refused_and_nothing_is_written(cursor: Any, name: str) -> None:
+def test_value_out_of_range_is_refused_and_nothing_is_written(cursor: Any, name: str) -> None:
     cursor.execute(f"CREATE TABLE {name} (i TINYINT)")
     batches = [pa.record_batch({"i": [1, 2]}), pa.record_batch({"i": [3, 300]})]
     with pytest.raises(adbc_driver_manager.ProgrammingError, match="CONVERSION_ERROR: "):
@@ -205,7 +202,7 @@ def test_value_that_does_not_fit_is_refused_and_nothing_is_written(cursor: Any, 
 
 
 @pytest.mark.parametrize("exists", [False, True])
-def test_upload_that_breaks_off_leaves_nothing_behind(
+def test_aborted_upload_leaves_nothing_behind(
     flight_sql: Callable[..., FlightSql], cursor: Any, name: str, exists: bool
 ) -> None:
     if exists:
@@ -228,11 +225,11 @@ def test_upload_that_breaks_off_leaves_nothing_behind(
     with pytest.raises(flight.FlightTimedOutError):
         writer.close()
     assert client.query("SELECT 1 AS one")["one"].to_pylist() == [1]
-    found = rows(cursor, f"SELECT estimated_size FROM duckdb_tables() WHERE table_name = '{name}'")
-    assert found == ([(3,)] if exists else [])
+    sizes = rows(cursor, f"SELECT estimated_size FROM duckdb_tables() WHERE table_name = '{name}'")
+    assert sizes == ([(3,)] if exists else [])
 
 
-def test_columns_of_every_kind(cursor: Any, name: str) -> None:
+def test_columns_of_unusual_arrow_types_are_stored(cursor: Any, name: str) -> None:
     data = pa.table(
         {
             "half": pa.array([np.float16(1.5)], pa.float16()),
@@ -257,7 +254,7 @@ def test_columns_of_every_kind(cursor: Any, name: str) -> None:
 # ---- transactions --------------------------------------------------------------------------------
 
 
-def test_commit_keeps_and_rollback_undoes(connect: Callable[..., Any], name: str) -> None:
+def test_ingestion_is_part_of_the_transaction(connect: Callable[..., Any], name: str) -> None:
     connection = connect(autocommit=False)
     with connection.cursor() as cursor, connect().cursor() as other:
         cursor.adbc_ingest(name, SWANS, mode="create")
@@ -277,7 +274,7 @@ def test_commit_keeps_and_rollback_undoes(connect: Callable[..., Any], name: str
         assert rows(other, f"SELECT count(*) FROM {name}") == [(3,)]
 
 
-def test_ingestion_is_one_snapshot(cursor: Any, name: str) -> None:
+def test_ingestion_makes_one_snapshot(cursor: Any, name: str) -> None:
     before = rows(cursor, "SELECT count(*) FROM swanlake.snapshots()")[0][0]
     table = pa.Table.from_batches([pa.record_batch({"i": [n]}) for n in range(20)])
     cursor.adbc_ingest(name, table, mode="create_append")
@@ -287,7 +284,7 @@ def test_ingestion_is_one_snapshot(cursor: Any, name: str) -> None:
 # ---- size ----------------------------------------------------------------------------------------
 
 
-def test_million_rows_in_many_batches(cursor: Any, name: str) -> None:
+def test_million_rows_in_many_batches_are_stored(cursor: Any, name: str) -> None:
     size = 10_000
     schema = pa.schema([("i", pa.int64()), ("s", pa.string())])
     text = pa.array([f"row {n}" for n in range(size)])
@@ -360,7 +357,7 @@ def test_polars_writes_and_reads(connect: Callable[..., Any], name: str) -> None
     assert read.to_dicts() == frame.to_dicts()
 
 
-def test_polars_frame_can_be_ingested_as_it_is(cursor: Any, name: str) -> None:
+def test_polars_frame_is_ingested_without_conversion(cursor: Any, name: str) -> None:
     frame = pl.DataFrame({"i": [1, 2], "c": pl.Series(["x", "y"], dtype=pl.Categorical)})
     assert cursor.adbc_ingest(name, frame, mode="create") == 2
     assert rows(cursor, f"SELECT * FROM {name} ORDER BY i") == [(1, "x"), (2, "y")]
@@ -380,7 +377,7 @@ def test_polars_reads_with_parameters_and_types(connect: Callable[..., Any]) -> 
 def test_concurrent_uploads_all_succeed(
     connect: Callable[..., Any], cursor: Any, name: str
 ) -> None:
-    """Each is one transaction; without a turn from its beginning, most of them would conflict."""
+    """Each is one transaction that takes the writer lock first; otherwise most would conflict."""
     cursor.execute(f"CREATE TABLE {name} (writer INTEGER, i INTEGER)")
     writers, each = 6, 4
 
@@ -399,7 +396,7 @@ def test_concurrent_uploads_all_succeed(
     assert cursor.fetchall() == [(writers * each, writers * each)]
 
 
-def test_an_upload_that_stalls_holds_up_no_other_writer(
+def test_stalled_upload_does_not_block_other_writers(
     flight_sql: Callable[..., FlightSql], cursor: Any, name: str
 ) -> None:
     cursor.execute(f"CREATE TABLE {name} (i INTEGER)")

@@ -1,4 +1,4 @@
-"""Nothing grows: threads, descriptors, memory, files."""
+"""Sessions leak no threads, descriptors, memory or files."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 
 import psutil
 
-from tests.flight import FlightSql, eventually
+from tests.flight import FlightSql
 from tests.server_process import ServerProcess
+from tests.waiting import eventually
 
 MEGABYTE = 1024 * 1024
 
@@ -24,13 +25,13 @@ def use_and_close(url: str, connect: Callable[..., Any]) -> None:
     connection.close()
 
 
-def test_200_sessions_leave_nothing_behind(
+def test_200_sessions_leak_nothing(
     start_server: Callable[..., ServerProcess], connect: Callable[..., Any]
 ) -> None:
     server = start_server()
     process = psutil.Process(server.process.pid)
     observer = FlightSql(server.url)
-    for _ in range(40):  # until caches, pools and the allocator have found their size
+    for _ in range(40):  # warms up caches, pools and the allocator
         use_and_close(server.url, connect)
     eventually(lambda: observer.status()["sessions"]["active"] == 0)
     threads, descriptors, memory = (

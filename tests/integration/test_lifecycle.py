@@ -1,4 +1,4 @@
-"""A server from its start to its end, as processes: ready files, exit codes, signals, logs."""
+"""Starting and stopping server processes: ready files, exit codes, signals, logs."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ import pytest
 
 from swanlake.client import FlightSQLClient
 from swanlake.errors import SwanLakeError
-from tests.flight import FlightSql, eventually
+from tests.flight import FlightSql
+from tests.queries import ENDLESS_QUERY
 from tests.server_process import ServerProcess
+from tests.waiting import eventually
 
-FOREVER = "SELECT count(*) FROM range(100000000000)"
-SECOND_OR_TWO = "SELECT count(*) FROM range(2000000000)"
-#: Generous: what a stop may take beyond its grace on a busy machine.
+SECONDS_LONG_QUERY = "SELECT count(*) FROM range(2000000000)"
+#: Generous: how long a stop may take beyond its grace period on a busy machine.
 STOP_SECONDS = 30.0
 
 
 def start_fails(home: Path, *flags: str, **environment: str) -> tuple[int, str]:
-    """Runs a server that cannot start; its exit code and what it wrote."""
+    """Runs a server that cannot start; returns its exit code and its log."""
     server = ServerProcess(home, *flags, **environment)
     server.launch()
     try:
@@ -42,7 +43,7 @@ def start_fails(home: Path, *flags: str, **environment: str) -> tuple[int, str]:
 
 @pytest.fixture
 def observe() -> Iterator[Callable[[ServerProcess], FlightSQLClient]]:
-    """Connections through which a test watches servers."""
+    """Opens connections for observing servers."""
     opened: list[FlightSQLClient] = []
 
     def observe(server: ServerProcess) -> FlightSQLClient:
@@ -54,8 +55,8 @@ def observe() -> Iterator[Callable[[ServerProcess], FlightSQLClient]]:
         connection.close()
 
 
-class Statement:
-    """A statement that runs in a thread of its own, and what became of it."""
+class BackgroundStatement:
+    """A statement that runs in a thread, and its rows or its error."""
 
     def __init__(self, connection: Any, sql: str) -> None:
         self.rows: list[Any] | None = None
@@ -64,7 +65,7 @@ class Statement:
         self._thread.start()
 
     def _run(self, connection: Any, sql: str) -> None:
-        # Not a cursor: that prepares first, and preparing would count as running, too.
+        # Not a cursor: it prepares first, and preparing also counts as running.
         statement = adbc_driver_manager.AdbcStatement(connection.adbc_connection)
         try:
             statement.set_sql_query(sql)
@@ -88,7 +89,7 @@ def is_running(observer: FlightSQLClient) -> bool:
 # ---- start ---------------------------------------------------------------------------------------
 
 
-def test_ready_file_tells_where_and_goes_with_the_server(tmp_path: Path) -> None:
+def test_ready_file_names_the_address_until_the_server_stops(tmp_path: Path) -> None:
     server = ServerProcess(tmp_path / "home").start()
     ready_file = tmp_path / "home.ready"
     assert json.loads(ready_file.read_text()) == {
@@ -103,7 +104,7 @@ def test_ready_file_tells_where_and_goes_with_the_server(tmp_path: Path) -> None
     assert not ready_file.exists()
 
 
-def test_ready_file_that_cannot_be_written(tmp_path: Path) -> None:
+def test_unwritable_ready_file_exits_1(tmp_path: Path) -> None:
     code, log = start_fails(tmp_path / "home", "--ready-file", str(tmp_path / "none" / "ready"))
     assert code == 1
     assert "The ready file" in log
@@ -139,7 +140,7 @@ def test_home_that_is_a_file_exits_4(tmp_path: Path) -> None:
     assert home.read_text() == "not a directory"
 
 
-def test_home_that_is_a_file_with_tokens(tmp_path: Path) -> None:
+def test_home_that_is_a_file_fails_with_token_authentication(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.write_text("not a directory")
     code, log = start_fails(home, "--auth", "token")
@@ -147,20 +148,20 @@ def test_home_that_is_a_file_with_tokens(tmp_path: Path) -> None:
     assert "swanlake: The tokens in" in log
 
 
-def test_home_that_cannot_be_written(tmp_path: Path) -> None:
+def test_unwritable_home_exits_4(tmp_path: Path) -> None:
     code, log = start_fails(tmp_path / "home", "--home", "/proc/swanlake")
     assert code == 4
     assert "/proc/swanlake" in log
 
 
-def test_temp_directory_that_cannot_be_written(tmp_path: Path) -> None:
+def test_unwritable_temp_directory_exits_1(tmp_path: Path) -> None:
     code, log = start_fails(tmp_path / "home", "--duckdb-temp-directory", "/proc/swanlake")
     assert code == 1
     assert "swanlake: " in log
     assert "/proc/swanlake" in log
 
 
-def test_unreachable_postgres_exits_4_and_keeps_the_password(tmp_path: Path) -> None:
+def test_unreachable_postgres_exits_4_without_printing_the_password(tmp_path: Path) -> None:
     url = "postgresql://u:secretpw@127.0.0.1:1/x"
     code, log = start_fails(tmp_path / "home", SWANLAKE_METABASE_URL=url)
     assert code == 4
@@ -168,7 +169,7 @@ def test_unreachable_postgres_exits_4_and_keeps_the_password(tmp_path: Path) -> 
     assert "secretpw" not in log
 
 
-def test_malformed_postgres_url_keeps_the_password(tmp_path: Path) -> None:
+def test_malformed_postgres_url_fails_without_printing_the_password(tmp_path: Path) -> None:
     url = "postgresql://u:secretpw@127.0.0.1:port/x y"
     code, log = start_fails(tmp_path / "home", SWANLAKE_METABASE_URL=url)
     assert code in (2, 4)
@@ -193,7 +194,7 @@ def test_wrong_configuration_exits_2_without_a_traceback(tmp_path: Path) -> None
     )
 
 
-def test_flags_beat_the_environment_beats_the_file(
+def test_flags_override_environment_and_environment_overrides_file(
     tmp_path: Path, start_server: Callable[..., ServerProcess], observe: Any
 ) -> None:
     file = tmp_path / "settings.toml"
@@ -203,7 +204,7 @@ def test_flags_beat_the_environment_beats_the_file(
         SWANLAKE_MAX_SESSIONS="2", SWANLAKE_LOG_LEVEL="debug",
     )  # fmt: skip
     assert observe(server).status()["sessions"]["max"] == 3
-    assert "accepts on" in server.log_text  # the variable's level, not the file's
+    assert "accepts on" in server.log_text  # the level of the environment, not of the file
 
 
 def test_serve_is_the_default_command(tmp_path: Path) -> None:
@@ -245,7 +246,7 @@ def test_running_statement_finishes_while_new_ones_are_refused(
 ) -> None:
     server = start_server()
     observer = observe(server)
-    statement = Statement(connect(server.url), SECOND_OR_TWO)
+    statement = BackgroundStatement(connect(server.url), SECONDS_LONG_QUERY)
     newcomer = connect(server.url).cursor()
     eventually(lambda: is_running(observer))
     server.terminate()
@@ -259,7 +260,7 @@ def test_running_statement_finishes_while_new_ones_are_refused(
     assert server.process.wait(STOP_SECONDS) == 0
 
 
-def test_result_that_is_being_read_is_read_to_its_end(
+def test_draining_server_finishes_a_result_being_read(
     start_server: Callable[..., ServerProcess],
 ) -> None:
     server = start_server()
@@ -273,7 +274,9 @@ def test_result_that_is_being_read_is_read_to_its_end(
     assert server.process.wait(STOP_SECONDS) == 0
 
 
-def test_result_that_waits_is_still_fetched(start_server: Callable[..., ServerProcess]) -> None:
+def test_draining_server_serves_an_unfetched_result(
+    start_server: Callable[..., ServerProcess],
+) -> None:
     server = start_server()
     client = FlightSql(server.url)
     info = client.execute("SELECT 42 AS i")
@@ -283,12 +286,12 @@ def test_result_that_waits_is_still_fetched(start_server: Callable[..., ServerPr
     assert server.process.wait(STOP_SECONDS) == 0
 
 
-def test_statement_longer_than_the_grace_is_interrupted(
+def test_statement_is_cancelled_after_the_grace_period(
     start_server: Callable[..., ServerProcess], connect: Any, observe: Any
 ) -> None:
     server = start_server("--shutdown-grace-seconds", "1")
     observer = observe(server)
-    statement = Statement(connect(server.url), FOREVER)
+    statement = BackgroundStatement(connect(server.url), ENDLESS_QUERY)
     eventually(lambda: is_running(observer))
     server.terminate()
     assert server.process.wait(STOP_SECONDS) == 0
@@ -296,7 +299,7 @@ def test_statement_longer_than_the_grace_is_interrupted(
     assert "QUERY_CANCELLED: The server is shutting down." in str(statement.error)
 
 
-def test_client_that_stopped_reading_does_not_hold_the_stop(
+def test_client_that_stopped_reading_does_not_delay_the_stop(
     start_server: Callable[..., ServerProcess],
 ) -> None:
     server = start_server("--shutdown-grace-seconds", "1")
@@ -307,15 +310,15 @@ def test_client_that_stopped_reading_does_not_hold_the_stop(
             assert server.process.wait(STOP_SECONDS) == 0
 
 
-def test_second_signal_stops_at_once(
+def test_later_signal_stops_at_once(
     start_server: Callable[..., ServerProcess], connect: Any, observe: Any
 ) -> None:
     server = start_server("--shutdown-grace-seconds", "600")
     observer = observe(server)
-    statement = Statement(connect(server.url), FOREVER)
+    statement = BackgroundStatement(connect(server.url), ENDLESS_QUERY)
     eventually(lambda: is_running(observer))
     server.terminate()
-    server.terminate()  # at once again: a group was signalled, nobody is impatient
+    server.terminate()  # the same moment: a process group was signalled, not an impatient user
     eventually(lambda: observer.status()["state"] == "draining")
 
     def is_gone() -> bool:
@@ -328,28 +331,30 @@ def test_second_signal_stops_at_once(
     assert statement.error is not None
 
 
-def test_signal_during_the_start_is_not_lost(tmp_path: Path) -> None:
+def test_signal_during_start_stops_the_server(tmp_path: Path) -> None:
     server = ServerProcess(tmp_path / "home")
     server.launch()
-    eventually(lambda: server.home.exists())  # the handlers are in place before anything is made
+    eventually(
+        lambda: server.home.exists()
+    )  # signal handlers are installed before the home is created
     server.terminate()
     assert server.process.wait(STOP_SECONDS) == 0
 
 
-def test_killed_server_starts_again_on_the_same_home(
+def test_server_restarts_on_the_home_of_a_killed_one(
     start_server: Callable[..., ServerProcess], connect: Any, observe: Any
 ) -> None:
     first = start_server()
     with connect(first.url).cursor() as cursor:
-        cursor.execute("CREATE TABLE kept AS SELECT range AS i FROM range(100)")
-    statement = Statement(connect(first.url), FOREVER)
+        cursor.execute("CREATE TABLE t AS SELECT range AS i FROM range(100)")
+    statement = BackgroundStatement(connect(first.url), ENDLESS_QUERY)
     observer = observe(first)
     eventually(lambda: is_running(observer))
     first.kill()
     statement.join()
     second = start_server(home=first.home)
     with connect(second.url).cursor() as cursor:
-        cursor.execute("SELECT sum(i)::INTEGER FROM kept")
+        cursor.execute("SELECT sum(i)::INTEGER FROM t")
         assert cursor.fetchall() == [(4950,)]
     assert second.stop() == 0
 

@@ -1,4 +1,4 @@
-"""The lock of a catalog: first come, first served, seen by all, and never left with the dead."""
+"""The commit lock of a catalog: FIFO, visible in the status, and released when its holder dies."""
 
 from __future__ import annotations
 
@@ -8,76 +8,69 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 
 import pyarrow.flight as flight
 import pytest
 
-from tests.flight import eventually
-from tests.rivals import ENDLESS, House, Rivalry, Session, open_house
+from tests.contenders import ContendedCatalog, Deployment, Session, deployment_fixture
+from tests.queries import ENDLESS_QUERY
+from tests.waiting import eventually
 
-LONG_UPDATE = f"UPDATE t SET i = ({ENDLESS})"
+#: The extension runs it, under the writer lock.
+LONG_UPDATE = f"UPDATE t SET i = ({ENDLESS_QUERY}) FROM (SELECT 1)"
 ONE_ROW = "CREATE TABLE t AS SELECT 0::BIGINT AS i"
-#: A write of each kind: one that we commit, and one that the extension commits.
+#: A write of each kind: one that SwanLake commits, and one that the extension commits.
 WRITES = ("INSERT INTO t VALUES (1)", "UPDATE t SET i = 1 FROM (SELECT 1)")
 
 _CLIENT = f"""
 import sys
-from tests.rivals import Session
+from tests.contenders import Session
 Session(*sys.argv[1:])({LONG_UPDATE!r})
 """
 
 
-@pytest.fixture(scope="module", params=["postgres", "sqlite"])
-def house(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[House]:
-    """Two servers on one lake."""
-    folder = tmp_path_factory.mktemp("locks")
-    with open_house(request.param, lambda: request.getfixturevalue("postgres"), folder) as house:
-        house.add_server()
-        house.add_server()
-        yield house
+deployment = deployment_fixture(servers=2)
 
 
-def made_tables(catalog: Rivalry) -> list[str]:
-    """The tables in the order of the snapshots in which they were made."""
+def created_tables(catalog: ContendedCatalog) -> list[str]:
+    """The tables in the order in which snapshots created them."""
     snapshots = catalog.session()(f"CALL swanlake_snapshots('{catalog.name}')")
     return re.findall(r'created_table:"main"."(\w+)"', " ".join(row[3] for row in snapshots))
 
 
-# ---- the order -----------------------------------------------------------------------------------
+# ---- order ---------------------------------------------------------------------------------------
 
 
-def test_writers_commit_in_the_order_in_which_they_came(house: House) -> None:
-    catalog = house.new_catalog(ONE_ROW)
+def test_writers_commit_in_the_order_they_queued(deployment: Deployment) -> None:
+    catalog = deployment.new_catalog(ONE_ROW)
     holder, observer = catalog.session(name="holder"), catalog.session()
     names = [f"w{number}" for number in range(6)]
     writers = [catalog.session(name=name) for name in names]
     held = holder.start(LONG_UPDATE, x_swanlake_query_id="long")
-    catalog.wait_for_line("holder")
+    catalog.wait_for_lock_queue("holder")
     running = []
     for number, writer in enumerate(writers):
         body = "AS SELECT 1 AS i" if number % 3 else "(i INTEGER)"
         running.append(writer.start(f"CREATE TABLE {names[number]} {body}"))
-        catalog.wait_for_line("holder", *names[: number + 1])
-    [gate] = [gate for gate in house.writers() if gate["catalog"] == catalog.name]
-    waited = [writer["seconds"] for writer in (gate["holder"], *gate["waiters"])]
+        catalog.wait_for_lock_queue("holder", *names[: number + 1])
+    [queue] = [queue for queue in deployment.writers() if queue["catalog"] == catalog.name]
+    waited = [writer["seconds"] for writer in (queue["holder"], *queue["waiters"])]
     assert waited == sorted(waited, reverse=True)
     assert waited[-1] > 0
     observer.cancel("long")
     assert isinstance(held.join().error, flight.FlightCancelledError)
-    for one in running:
-        one.done()
-    assert made_tables(catalog) == ["t", *names]
-    assert catalog.line() == []
+    for call in running:
+        call.get()
+    assert created_tables(catalog) == ["t", *names]
+    assert catalog.lock_queue() == []
     catalog.assert_sound("t")
 
 
-def test_two_servers_take_turns(house: House) -> None:
-    """However many writers one server has, those of the other get through between them."""
-    catalog = house.new_catalog("CREATE TABLE a (i INTEGER)", "CREATE TABLE b (i INTEGER)")
+def test_lock_alternates_between_servers(deployment: Deployment) -> None:
+    """Many writers on one server do not starve the writers of the other."""
+    catalog = deployment.new_catalog("CREATE TABLE a (i INTEGER)", "CREATE TABLE b (i INTEGER)")
     stop = threading.Event()
 
     def write_on(session: Session, *statements: str) -> None:
@@ -87,106 +80,106 @@ def test_two_servers_take_turns(house: House) -> None:
 
     insert, update = "INSERT INTO a VALUES (1)", "UPDATE a SET i = 2 WHERE i = 1"
     many = [catalog.session() for _ in range(4)]
-    jobs = [threading.Thread(target=write_on, args=(one, insert)) for one in many[1:]]
+    jobs = [threading.Thread(target=write_on, args=(session, insert)) for session in many[1:]]
     jobs.append(threading.Thread(target=write_on, args=(many[0], insert, update)))
     for job in jobs:
         job.start()
     few = [catalog.session(server=1) for _ in range(2)]
     for number in range(6):
-        started = [one.start(f"INSERT INTO b VALUES ({number})") for one in few]
-        for one in started:
-            one.done()
+        started = [session.start(f"INSERT INTO b VALUES ({number})") for session in few]
+        for call in started:
+            call.get()
     stop.set()
     for job in jobs:
         job.join()
     snapshots = few[0](f"CALL swanlake_snapshots('{catalog.name}')")
-    places = [row[0] for row in snapshots if row[3] == "inserted_into_table:2"]
-    assert len(places) == 12
-    between = [later - earlier - 1 for earlier, later in pairwise(places)]
+    commits = [row[0] for row in snapshots if row[3] == "inserted_into_table:2"]
+    assert len(commits) == 12
+    between = [later - earlier - 1 for earlier, later in pairwise(commits)]
     assert sum(between) > 0
     assert max(between) <= 40
     catalog.assert_sound("b")
 
 
-# ---- its end -------------------------------------------------------------------------------------
+# ---- release -------------------------------------------------------------------------------------
 
 
-def cancel(catalog: Rivalry) -> None:
+def cancel(catalog: ContendedCatalog) -> None:
     catalog.session().cancel("long")
 
 
-def time_out(catalog: Rivalry) -> None:
-    """Its statement has but some seconds anyway."""
+def time_out(catalog: ContendedCatalog) -> None:
+    """Does nothing: the holder's statement has a time-out of its own."""
 
 
-def close_session(catalog: Rivalry) -> None:
+def close_session(catalog: ContendedCatalog) -> None:
     catalog.close_session("holder")
 
 
 @pytest.mark.parametrize(
     ("end", "write"), [(cancel, WRITES[0]), (time_out, WRITES[1]), (close_session, WRITES[1])]
 )
-def test_the_lock_goes_back_with_the_statement_that_held_it(
-    house: House, end: Callable[[Rivalry], None], write: str
+def test_lock_is_released_when_the_holders_statement_ends(
+    deployment: Deployment, end: Callable[[ContendedCatalog], None], write: str
 ) -> None:
-    catalog = house.new_catalog(ONE_ROW)
-    holder, waiter, elsewhere = (
+    catalog = deployment.new_catalog(ONE_ROW)
+    holder, waiter, remote = (
         catalog.session(server=server, name=name)
-        for server, name in ((0, "holder"), (0, "waiter"), (1, "elsewhere"))
+        for server, name in ((0, "holder"), (0, "waiter"), (1, "remote"))
     )
     limit = {"x_swanlake_query_timeout_seconds": "5"} if end is time_out else {}
     held = holder.start(LONG_UPDATE, x_swanlake_query_id="long", **limit)
-    catalog.wait_for_line("holder")
+    catalog.wait_for_lock_queue("holder")
     waiting = waiter.start(write)
-    catalog.wait_for_line("holder", "waiter")
-    far = elsewhere.start("INSERT INTO t VALUES (2)")
-    catalog.wait_for_line("elsewhere", server=1)
+    catalog.wait_for_lock_queue("holder", "waiter")
+    remote_write = remote.start("INSERT INTO t VALUES (2)")
+    catalog.wait_for_lock_queue("remote", server=1)
     end(catalog)
     assert held.join().error is not None
-    waiting.done()
-    far.done()
-    assert catalog.line(0) == catalog.line(1) == []
+    waiting.get()
+    remote_write.get()
+    assert catalog.lock_queue(0) == catalog.lock_queue(1) == []
     catalog.assert_sound("t")
 
 
-def test_the_lock_goes_back_when_the_client_that_held_it_is_killed(house: House) -> None:
-    catalog = house.new_catalog(ONE_ROW)
+def test_lock_is_released_when_the_holders_client_is_killed(deployment: Deployment) -> None:
+    catalog = deployment.new_catalog(ONE_ROW)
     waiter = catalog.session(name="waiter")
     name = f"victim_{catalog.name}"
-    command = [sys.executable, "-c", _CLIENT, house.servers[0].url, name, catalog.name]
+    command = [sys.executable, "-c", _CLIENT, deployment.servers[0].url, name, catalog.name]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as client:
         try:
-            catalog.wait_for_line("victim")
+            catalog.wait_for_lock_queue("victim")
             waiting = waiter.start("UPDATE t SET i = 1")
-            catalog.wait_for_line("victim", "waiter")
+            catalog.wait_for_lock_queue("victim", "waiter")
         finally:
             client.kill()
-    waiting.done()
+    waiting.get()
     assert waiter("FROM t") == [(1,)]
     catalog.assert_sound("t")
 
 
-def test_the_lock_goes_back_when_the_server_that_held_it_is_killed(house: House) -> None:
-    doomed = house.add_server()
-    number = len(house.servers) - 1
-    catalog = house.new_catalog(ONE_ROW)
+def test_lock_is_released_when_the_holders_server_is_killed(deployment: Deployment) -> None:
+    killed = deployment.add_server()
+    number = len(deployment.servers) - 1
+    catalog = deployment.new_catalog(ONE_ROW)
     holder = catalog.session(server=number, name="holder")
-    here, elsewhere = catalog.session(name="here"), catalog.session(server=1, name="elsewhere")
+    local, remote = catalog.session(name="local"), catalog.session(server=1, name="remote")
     held = holder.start(LONG_UPDATE)
-    catalog.wait_for_line("holder", server=number)
-    waiting = [here.start(WRITES[0])]
-    catalog.wait_for_line("here")
-    waiting.append(elsewhere.start(WRITES[1]))
-    catalog.wait_for_line("elsewhere", server=1)
-    os.kill(doomed.process.pid, signal.SIGKILL)
+    catalog.wait_for_lock_queue("holder", server=number)
+    waiting = [local.start(WRITES[0])]
+    catalog.wait_for_lock_queue("local")
+    waiting.append(remote.start(WRITES[1]))
+    catalog.wait_for_lock_queue("remote", server=1)
+    os.kill(killed.process.pid, signal.SIGKILL)
     assert held.join().error is not None
-    for one in waiting:
-        one.done()
+    for call in waiting:
+        call.get()
     catalog.assert_sound("t")
 
 
-def test_a_long_update_of_ours_holds_nobody_up(house: House) -> None:
-    catalog = house.new_catalog(ONE_ROW)
+def test_long_native_update_does_not_hold_the_lock(deployment: Deployment) -> None:
+    catalog = deployment.new_catalog(ONE_ROW)
     long, other = catalog.session(name="long"), catalog.session(name="other")
     endless = "SELECT max(a.range + b.range) FROM range(1_000_000_000) a, range(1_000_000_000) b"
     running = long.start(f"UPDATE t SET i = ({endless})", x_swanlake_query_id="long")
@@ -204,60 +197,60 @@ def test_a_long_update_of_ours_holds_nobody_up(house: House) -> None:
 
 
 @pytest.mark.parametrize("write", WRITES)
-def test_a_waiter_can_be_cancelled_and_those_behind_it_move_up(house: House, write: str) -> None:
-    catalog = house.new_catalog(ONE_ROW)
-    holder, first, second = (catalog.session(name=name) for name in ("holder", "one", "two"))
+def test_cancelled_waiter_leaves_the_queue(deployment: Deployment, write: str) -> None:
+    catalog = deployment.new_catalog(ONE_ROW)
+    holder, first, second = (catalog.session(name=name) for name in ("holder", "first", "second"))
     held = holder.start(LONG_UPDATE, x_swanlake_query_id="long")
-    catalog.wait_for_line("holder")
+    catalog.wait_for_lock_queue("holder")
     waiting = [first.start(write, x_swanlake_query_id="first")]
-    catalog.wait_for_line("holder", "one")
+    catalog.wait_for_lock_queue("holder", "first")
     waiting.append(second.start("INSERT INTO t VALUES (2)"))
-    catalog.wait_for_line("holder", "one", "two")
+    catalog.wait_for_lock_queue("holder", "first", "second")
     catalog.session().cancel("first")
     assert "QUERY_CANCELLED" in str(waiting[0].join().error)
-    catalog.wait_for_line("holder", "two")
+    catalog.wait_for_lock_queue("holder", "second")
     catalog.session().cancel("long")
     held.join()
-    waiting[1].done()
+    waiting[1].get()
     assert sorted(first("FROM t")) == [(0,), (2,)]
     catalog.assert_sound("t")
 
 
 @pytest.mark.parametrize("write", WRITES)
-def test_who_waits_for_another_server_can_be_cancelled(house: House, write: str) -> None:
-    catalog = house.new_catalog(ONE_ROW)
+def test_waiter_for_another_server_can_be_cancelled(deployment: Deployment, write: str) -> None:
+    catalog = deployment.new_catalog(ONE_ROW)
     holder = catalog.session(server=1, name="holder")
-    first, second = catalog.session(name="one"), catalog.session(name="two")
+    first, second = catalog.session(name="first"), catalog.session(name="second")
     held = holder.start(LONG_UPDATE, x_swanlake_query_id="long")
-    catalog.wait_for_line("holder", server=1)
+    catalog.wait_for_lock_queue("holder", server=1)
     waiting = [first.start(write, x_swanlake_query_id="first")]
-    catalog.wait_for_line("one")
+    catalog.wait_for_lock_queue("first")
     waiting.append(second.start("INSERT INTO t VALUES (2)"))
-    catalog.wait_for_line("one", "two")
+    catalog.wait_for_lock_queue("first", "second")
     catalog.session().cancel("first")
     assert "QUERY_CANCELLED" in str(waiting[0].join().error)
-    catalog.wait_for_line("two")
+    catalog.wait_for_lock_queue("second")
     catalog.session(server=1).cancel("long")
     held.join()
-    waiting[1].done()
+    waiting[1].get()
     assert sorted(first("FROM t")) == [(0,), (2,)]
     catalog.assert_sound("t")
 
 
-def test_a_waiter_has_a_deadline(house: House) -> None:
-    """Whether the one that has the catalog is of its own server or of another."""
-    house.add_server("--commit-lock-timeout-seconds", "0.5")
-    hasty = len(house.servers) - 1
-    catalog = house.new_catalog(ONE_ROW)
+def test_waiter_times_out(deployment: Deployment) -> None:
+    """The holder is a session of the same server, then of another."""
+    deployment.add_server("--commit-lock-timeout-seconds", "0.5")
+    hasty = len(deployment.servers) - 1
+    catalog = deployment.new_catalog(ONE_ROW)
     waiter = catalog.session(server=hasty)
     for server in (hasty, 0):
         holder = catalog.session(server=server, name=f"holder{server}")
         held = holder.start(LONG_UPDATE, x_swanlake_query_id="long")
-        catalog.wait_for_line(f"holder{server}", server=server)
+        catalog.wait_for_lock_queue(f"holder{server}", server=server)
         for write in WRITES:
-            with pytest.raises(flight.FlightUnavailableError) as given_up:
+            with pytest.raises(flight.FlightUnavailableError) as timed_out:
                 waiter(write)
-            assert str(given_up.value).startswith("COMMIT_LOCK_TIMEOUT: ")
+            assert str(timed_out.value).startswith("COMMIT_LOCK_TIMEOUT: ")
         holder.cancel("long")
         held.join()
     assert waiter("FROM t") == [(0,)]

@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 
 from swanlake.cli.commands import swanlake as command
 from swanlake.client import FlightSQLClient
-from tests.cli_results import done, refused
+from tests.cli_results import assert_failed, assert_succeeded
 from tests.server_process import ServerProcess
 
 Maintain = Callable[..., Result]
@@ -34,13 +34,13 @@ def run(*arguments: str) -> Result:
 
 @pytest.fixture
 def own_server(start_server: Callable[..., ServerProcess]) -> ServerProcess:
-    """A server whose lake nobody else writes to."""
+    """A server for one test."""
     return start_server()
 
 
 @pytest.fixture
 def maintain(own_server: ServerProcess) -> Maintain:
-    """``maintain("compact", "--dry-run")``"""
+    """Runs a command: ``maintain("compact", "--dry-run")``."""
 
     def run_maintain(*arguments: str) -> Result:
         return run(*arguments, "--url", own_server.url)
@@ -50,7 +50,7 @@ def maintain(own_server: ServerProcess) -> Maintain:
 
 @pytest.fixture
 def sql(own_server: ServerProcess) -> Iterator[Callable[[str], list[dict[str, Any]]]]:
-    """Runs a text and gives its rows."""
+    """Runs a statement and returns its rows."""
     with FlightSQLClient(own_server.url) as connection:
         yield lambda text: connection.execute(text).table.to_pylist()
 
@@ -64,20 +64,26 @@ def rows_of(result: Result) -> list[dict[str, Any]]:
 def fill(sql: Callable[..., Any], *tables: str) -> None:
     for table in tables:
         sql(f"CREATE TABLE {table} (i INTEGER)")
-        for place in range(3):
-            sql(f"INSERT INTO {table} SELECT * FROM range({place * 10}, {place * 10 + 10})")
+        for number in range(3):
+            sql(f"INSERT INTO {table} SELECT * FROM range({number * 10}, {number * 10 + 10})")
 
 
-def test_a_lake_with_nothing_to_do(maintain: Maintain) -> None:
-    assert done(maintain("compact")) == "There is nothing to compact.\n"
-    assert done(maintain("compact", "--dry-run")) == "There is nothing to compact.\n"
-    assert done(maintain("expire", "--older-than", "7d")) == "No snapshot may go.\n"
-    assert done(maintain("cleanup")) == "There is nothing to delete.\n"
-    assert done(maintain("history", "--job", "compact")) == "Nothing has been maintained yet.\n"
-    assert done(maintain("compact", "--format", "json")) == "[]\n"
+def test_lake_with_nothing_to_do_reports_no_work(maintain: Maintain) -> None:
+    assert assert_succeeded(maintain("compact")) == "There is nothing to compact.\n"
+    assert assert_succeeded(maintain("compact", "--dry-run")) == "There is nothing to compact.\n"
+    assert (
+        assert_succeeded(maintain("expire", "--older-than", "7d"))
+        == "There is no snapshot to expire.\n"
+    )
+    assert assert_succeeded(maintain("cleanup")) == "There is nothing to delete.\n"
+    assert (
+        assert_succeeded(maintain("history", "--job", "compact"))
+        == "Nothing has been maintained yet.\n"
+    )
+    assert assert_succeeded(maintain("compact", "--format", "json")) == "[]\n"
 
 
-def test_from_small_files_to_none(maintain: Maintain, sql: Callable[..., Any]) -> None:
+def test_commands_compact_expire_and_clean_up(maintain: Maintain, sql: Callable[..., Any]) -> None:
     fill(sql, "a", '"it\'s"')
     planned = rows_of(maintain("compact", "--dry-run", "--format", "json"))
     assert [(row["table_name"], row["files"]) for row in planned] == [("a", 3), ("it's", 3)]
@@ -86,20 +92,20 @@ def test_from_small_files_to_none(maintain: Maintain, sql: Callable[..., Any]) -
     rows = rows_of(compacted)
     assert [row["sources"] for row in rows] == [row["sources"] for row in planned]
 
-    shown = done(maintain("expire", "--keep-last", "1", "--dry-run"))
+    shown = assert_succeeded(maintain("expire", "--keep-last", "1", "--dry-run"))
     assert "would expire" in shown
     [newest] = [row["snapshot_id"] for row in sql("CALL swanlake_snapshots()")][-1:]
-    shown = done(maintain("expire", "--keep-last", "1", "--older-than", "0s"))
+    shown = assert_succeeded(maintain("expire", "--keep-last", "1", "--older-than", "0s"))
     assert re.search(r"\d+ snapshots expired; the next clean-up has \d+ files", shown)
     assert [row["snapshot_id"] for row in sql("CALL swanlake_snapshots()")] == [newest]
 
-    shown = done(maintain("cleanup", "--older-than", "0s", "--dry-run"))
+    shown = assert_succeeded(maintain("cleanup", "--older-than", "0s", "--dry-run"))
     assert re.search(r"6 files with [0-9,]+ bytes would be deleted\.", shown)
-    gone = rows_of(maintain("cleanup", "--older-than", "0s", "--format", "json"))
-    assert sorted(row["path"] for row in gone) == sorted(
+    deleted = rows_of(maintain("cleanup", "--older-than", "0s", "--format", "json"))
+    assert sorted(row["path"] for row in deleted) == sorted(
         path for row in rows for path in row["sources"]
     )
-    assert done(maintain("orphans")) == "There is nothing to delete.\n"
+    assert assert_succeeded(maintain("orphans")) == "There is nothing to delete.\n"
 
     history = rows_of(maintain("history", "--format", "json"))
     assert [(row["job"], row["outcome"]) for row in history] == [
@@ -109,11 +115,13 @@ def test_from_small_files_to_none(maintain: Maintain, sql: Callable[..., Any]) -
         ("compact", "done"),
         ("compact", "done"),
     ]
-    assert "expire" in done(maintain("history", "--limit", "3"))
+    assert "expire" in assert_succeeded(maintain("history", "--limit", "3"))
     assert sql("SELECT count(*) AS n FROM a") == [{"n": 30}]
 
 
-def test_one_table_and_another_catalog(maintain: Maintain, sql: Callable[..., Any]) -> None:
+def test_table_and_catalog_options_limit_the_run(
+    maintain: Maintain, sql: Callable[..., Any]
+) -> None:
     sql("CALL swanlake_create_catalog('other')")
     fill(sql, "t", "u", "other.main.t")
     [row] = rows_of(maintain("compact", "--table", "t", "--format", "json"))
@@ -126,11 +134,13 @@ def test_one_table_and_another_catalog(maintain: Maintain, sql: Callable[..., An
     assert {row["catalog_name"] for row in rows_of(expired)} == {"other"}
 
 
-def test_what_is_refused_exits_1(maintain: Maintain, sql: Callable[..., Any]) -> None:
-    refused(maintain("compact", "--table", "nothing"), 1, r"There is no table main\.nothing")
-    refused(maintain("compact", "--catalog", "nothing"), 1, "There is no catalog nothing")
-    refused(maintain("expire"), 1, "Say which snapshots may go")
-    refused(maintain("orphans", "--older-than", "1m"), 1, "of the last hour are never deleted")
+def test_refused_request_exits_1(maintain: Maintain, sql: Callable[..., Any]) -> None:
+    assert_failed(maintain("compact", "--table", "nothing"), 1, r"There is no table main\.nothing")
+    assert_failed(maintain("compact", "--catalog", "nothing"), 1, "There is no catalog nothing")
+    assert_failed(maintain("expire"), 1, "Say which snapshots expire")
+    assert_failed(
+        maintain("orphans", "--older-than", "1m"), 1, "of the last hour are never deleted"
+    )
 
 
 @pytest.mark.parametrize(
@@ -153,10 +163,10 @@ def test_no_connection_exits_2() -> None:
         free.bind(("127.0.0.1", 0))
         url = f"grpc://127.0.0.1:{free.getsockname()[1]}"
         for name in COMMANDS:
-            refused(run(name, "--url", url), 2, f"Cannot connect to {url}: ")
+            assert_failed(run(name, "--url", url), 2, f"Cannot connect to {url}: ")
 
 
-def test_a_bar_on_a_terminal(own_server: ServerProcess, sql: Callable[..., Any]) -> None:
+def test_terminal_shows_a_progress_bar(own_server: ServerProcess, sql: Callable[..., Any]) -> None:
     fill(sql, "a", "b")
     terminal, side = pty.openpty()
     arguments = [sys.executable, "-m", "swanlake", "maintain", "compact", "--url", own_server.url]
@@ -189,7 +199,7 @@ def test_every_command_is_documented() -> None:
     assert set(named) == set(COMMANDS)
 
 
-def test_the_examples_of_the_document(maintain: Maintain, sql: Callable[..., Any]) -> None:
+def test_documented_examples_run(maintain: Maintain, sql: Callable[..., Any]) -> None:
     fill(sql, "events")
     for text in blocks("sql"):
         for statement in text.split(";"):

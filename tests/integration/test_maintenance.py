@@ -1,4 +1,4 @@
-"""Maintenance by SQL and by itself, on real servers."""
+"""Maintenance by SQL and by schedule, on real servers."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from swanlake.client import FlightSQLClient
 from swanlake.errors import SwanLakeError
 from swanlake.lake.lake import Lake
 from tests.server_process import ServerProcess
+from tests.waiting import eventually
 
 Sql = Callable[[str], list[dict[str, Any]]]
 
 WAIT_SECONDS = 100.0
-#: Maintenance that begins as soon as there is something to do.
+#: Maintenance that starts as soon as there is work.
 EAGER = (
     *("--maintenance", "on", "--maintenance-interval-seconds", "0.05"),
     *("--maintenance-pause-seconds", "0", "--maintenance-small-files", "2"),
@@ -30,25 +31,25 @@ EAGER = (
 
 @pytest.fixture
 def sql(server: ServerProcess) -> Iterator[Sql]:
-    """Runs a text on the shared server and gives its rows, in a catalog of the test's own."""
+    """Runs a statement on the shared server, in a new catalog, and returns its rows."""
     with FlightSQLClient(server.url) as connection:
         name = f"c{uuid4().hex}"
         connection.execute(f"CALL swanlake_create_catalog('{name}')")
         connection.execute(f"USE {name}")
-        yield on(connection)
+        yield statement_runner(connection)
 
 
-def on(connection: FlightSQLClient) -> Sql:
-    """What runs a text and gives its rows."""
+def statement_runner(connection: FlightSQLClient) -> Sql:
+    """A function that runs a statement and returns its rows."""
     return lambda text: connection.execute(text).table.to_pylist()
 
 
-def files(sql: Sql, *tables: str, number: int = 3) -> None:
-    """Tables of a few small files."""
+def create_files(sql: Sql, *tables: str, number: int = 3) -> None:
+    """Creates tables of a few small files."""
     for table in tables:
         sql(f"CREATE TABLE {table} (i INTEGER)")
-        for place in range(number):
-            sql(f"INSERT INTO {table} SELECT * FROM range({place * 10}, {place * 10 + 10})")
+        for file in range(number):
+            sql(f"INSERT INTO {table} SELECT * FROM range({file * 10}, {file * 10 + 10})")
 
 
 def refused(sql: Sql, text: str) -> tuple[str, str]:
@@ -60,8 +61,8 @@ def refused(sql: Sql, text: str) -> tuple[str, str]:
 # ---- compaction ----------------------------------------------------------------------------------
 
 
-def test_a_dry_run_lists_what_the_run_does(sql: Sql) -> None:
-    files(sql, "t", "u")
+def test_dry_run_lists_what_the_run_does(sql: Sql) -> None:
+    create_files(sql, "t", "u")
     planned = sql("CALL swanlake_compact(dry_run := true)")
     assert [(row["table_name"], row["action"], row["files"]) for row in planned] == [
         ("t", "merge", 3),
@@ -80,9 +81,9 @@ def test_a_dry_run_lists_what_the_run_does(sql: Sql) -> None:
     assert sql("SELECT count(*) AS n, sum(i)::INT AS s FROM t") == [{"n": 30, "s": 435}]
 
 
-def test_tables_are_named_as_in_sql(sql: Sql) -> None:
+def test_table_names_are_resolved_as_in_sql(sql: Sql) -> None:
     sql('CREATE SCHEMA "the other"')
-    files(sql, "t", "u", '"the other"."a.b"', '"the other".c')
+    create_files(sql, "t", "u", '"the other"."a.b"', '"the other".c')
     catalog = sql("SELECT current_catalog() AS c")[0]["c"]
 
     def compacted(argument: str) -> list[tuple[str, str]]:
@@ -106,7 +107,7 @@ def test_tables_are_named_as_in_sql(sql: Sql) -> None:
 
 
 @pytest.mark.parametrize("call", ["compact()", "expire(keep_last := 1)", "cleanup()", "orphans()"])
-def test_maintenance_is_no_part_of_a_transaction(sql: Sql, call: str) -> None:
+def test_maintenance_is_refused_in_a_transaction(sql: Sql, call: str) -> None:
     sql("BEGIN")
     identifier, text = refused(sql, f"CALL swanlake_{call}")
     assert identifier == "TRANSACTION_ACTIVE"
@@ -117,8 +118,8 @@ def test_maintenance_is_no_part_of_a_transaction(sql: Sql, call: str) -> None:
 # ---- snapshots -----------------------------------------------------------------------------------
 
 
-def test_snapshots_go_by_number_and_age_and_with_them_time_travel(sql: Sql) -> None:
-    files(sql, "t")
+def test_expire_removes_snapshots_by_number_and_age(sql: Sql) -> None:
+    create_files(sql, "t")
     assert sql("SELECT count(*) AS n FROM t AT (VERSION => 2)") == [{"n": 10}]
     assert sql("CALL swanlake_expire(older_than := INTERVAL '7 days')") == []
     assert sql("CALL swanlake_expire(older_than := '7d')") == []
@@ -127,8 +128,8 @@ def test_snapshots_go_by_number_and_age_and_with_them_time_travel(sql: Sql) -> N
     assert sql("SELECT count(*) AS n FROM t AT (VERSION => 2)") == [{"n": 10}]
     done = sql("CALL swanlake_expire(keep_last := 2)")
     assert [row | {"dry_run": True} for row in done] == planned
-    gone = [row["snapshot_id"] for row in done if row["kind"] == "snapshot"]
-    assert gone == [0, 1, 2]
+    expired = [row["snapshot_id"] for row in done if row["kind"] == "snapshot"]
+    assert expired == [0, 1, 2]
     refused(sql, "SELECT count(*) FROM t AT (VERSION => 1)")
     assert sql("SELECT count(*) AS n FROM t") == [{"n": 30}]
 
@@ -143,21 +144,23 @@ def test_snapshots_go_by_number_and_age_and_with_them_time_travel(sql: Sql) -> N
         "keep_last := 1.5",
     ],
 )
-def test_a_rule_that_is_none(sql: Sql, arguments: str) -> None:
+def test_expire_refuses_invalid_rules(sql: Sql, arguments: str) -> None:
     assert refused(sql, f"CALL swanlake_expire({arguments})")[0] == "INVALID_REQUEST"
 
 
 # ---- files ---------------------------------------------------------------------------------------
 
 
-def test_clean_ups_and_orphans(start_server: Callable[..., ServerProcess]) -> None:
+def test_cleanup_and_orphans_delete_unused_files(
+    start_server: Callable[..., ServerProcess],
+) -> None:
     server = start_server()
     with FlightSQLClient(server.url) as connection:
-        sql = on(connection)
-        files(sql, "t")
+        sql = statement_runner(connection)
+        create_files(sql, "t")
         [merged] = sql("CALL swanlake_compact()")
         sources = sorted(merged["sources"])
-        assert sql("CALL swanlake_cleanup()") == []  # not for a day
+        assert sql("CALL swanlake_cleanup()") == []  # the default age is one day
         planned = sql("CALL swanlake_cleanup(older_than := '0s', dry_run := true)")
         assert sorted(row["path"] for row in planned) == sources
         assert all(Path(path).exists() for path in sources)
@@ -166,10 +169,10 @@ def test_clean_ups_and_orphans(start_server: Callable[..., ServerProcess]) -> No
         assert {row["reason"] for row in done} == {"no snapshot needs it"}
         assert not any(Path(path).exists() for path in sources)
 
-        place = server.home / "data" / "swanlake" / "main" / "t"
-        old, young = place / "old.parquet", place / "young.parquet"
+        directory = server.home / "data" / "swanlake" / "main" / "t"
+        old, young = directory / "old.parquet", directory / "young.parquet"
         for file in (old, young):
-            file.write_bytes(b"nobody knows it")
+            file.write_bytes(b"orphan")
         long_ago = time.time() - 3 * 86400
         os.utime(old, (long_ago, long_ago))
         assert refused(sql, "CALL swanlake_orphans('1m')")[0] == "INVALID_REQUEST"
@@ -181,8 +184,8 @@ def test_clean_ups_and_orphans(start_server: Callable[..., ServerProcess]) -> No
         assert sql("SELECT count(*) AS n FROM t") == [{"n": 30}]
 
 
-def test_history_says_who_did_what(sql: Sql) -> None:
-    files(sql, "t")
+def test_history_lists_runs_and_their_outcome(sql: Sql) -> None:
+    create_files(sql, "t")
     sql("CALL swanlake_compact('t')")
     sql("CALL swanlake_compact('t')")
     sql("CALL swanlake_expire(keep_last := 1)")
@@ -194,17 +197,17 @@ def test_history_says_who_did_what(sql: Sql) -> None:
     ]
     assert all(row["started_at"] <= row["finished_at"] for row in rows)
     assert '"files_merged": 3' in rows[2]["report"]
-    some = sql("CALL swanlake_maintenance_history(current_catalog(), 'compact', last := 1)")
-    assert [row["outcome"] for row in some] == ["idle"]
+    filtered = sql("CALL swanlake_maintenance_history(current_catalog(), 'compact', last := 1)")
+    assert [row["outcome"] for row in filtered] == ["idle"]
     assert refused(sql, "CALL swanlake_maintenance_history(job := 'vacuum')")[0] == (
         "INVALID_REQUEST"
     )
 
 
-# ---- turns ---------------------------------------------------------------------------------------
+# ---- concurrent runs -----------------------------------------------------------------------------
 
 
-def test_who_comes_second_is_told_so(
+def test_concurrent_run_is_refused(
     start_server: Callable[..., ServerProcess], metabase: str | Path, tmp_path: Path
 ) -> None:
     server = start_server(
@@ -214,12 +217,12 @@ def test_who_comes_second_is_told_so(
         str(tmp_path / "data"),
         **({"SWANLAKE_METABASE_URL": metabase} if isinstance(metabase, str) else {}),
     )
-    place = metabase if isinstance(metabase, str) else server.home / "catalogs"
-    with Lake.open(place, tmp_path / "data") as lake, FlightSQLClient(server.url) as connection:
-        sql = on(connection)
-        files(sql, "t")
-        claims = lake.claims()
-        assert claims.take(f"maintenance:{lake.catalog('swanlake').info.id}")
+    location = metabase if isinstance(metabase, str) else server.home / "catalogs"
+    with Lake.open(location, tmp_path / "data") as lake, FlightSQLClient(server.url) as connection:
+        sql = statement_runner(connection)
+        create_files(sql, "t")
+        claims = lake.leases()
+        assert claims.acquire(f"maintenance:{lake.catalog('swanlake').info.id}")
         identifier, text = refused(sql, "CALL swanlake_compact()")
         assert identifier == "MAINTENANCE_RUNNING"
         assert text.startswith("The catalog swanlake is being maintained")
@@ -250,7 +253,9 @@ def test_two_servers_never_maintain_one_catalog_at_once(
             done.result(WAIT_SECONDS)
     with Lake.open(postgres_database, data) as lake:
         catalog = lake.catalog("swanlake")
-        wait_until(lambda: len(catalog.files(catalog.table("main", "t").id).files) <= 1)
+        eventually(
+            lambda: len(catalog.files(catalog.table("main", "t").id).files) <= 1, WAIT_SECONDS
+        )
         runs = [entry for entry in reversed(lake.history(limit=1000)) if entry.catalog]
         assert len({entry.server for entry in runs}) == 2
         over = [entry for entry in runs if entry.finished_at is not None]
@@ -263,18 +268,11 @@ def test_two_servers_never_maintain_one_catalog_at_once(
     assert row == {"n": 12, "s": 12}
 
 
-# ---- by itself -----------------------------------------------------------------------------------
-
-
-def wait_until(reached: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not reached():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+# ---- scheduled -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-def test_a_server_maintains_its_lake_by_itself(
+def test_server_maintains_its_lake_on_schedule(
     start_server: Callable[..., ServerProcess], request: pytest.FixtureRequest, kind: str
 ) -> None:
     environment = (
@@ -291,11 +289,11 @@ def test_a_server_maintains_its_lake_by_itself(
         **environment,
     )
     with FlightSQLClient(server.url) as connection:
-        sql = on(connection)
-        files(sql, "t")
-        place = server.home / "data" / "swanlake" / "main" / "t"
-        wait_until(lambda: len(list(place.glob("*.parquet"))) == 1)
-        wait_until(lambda: len(sql("CALL swanlake_snapshots()")) == 1)
+        sql = statement_runner(connection)
+        create_files(sql, "t")
+        directory = server.home / "data" / "swanlake" / "main" / "t"
+        eventually(lambda: len(list(directory.glob("*.parquet"))) == 1, WAIT_SECONDS)
+        eventually(lambda: len(sql("CALL swanlake_snapshots()")) == 1, WAIT_SECONDS)
         assert sql("SELECT count(*) AS n FROM t") == [{"n": 30}]
         done = sql("SELECT 1 AS one")
         assert done == [{"one": 1}]
@@ -306,12 +304,12 @@ def test_a_server_maintains_its_lake_by_itself(
         }
         assert {"compact", "expire", "cleanup"} <= jobs
         orphans = sql("CALL swanlake_maintenance_history(job := 'orphans')")
-        assert len(orphans) == 1  # and not again today
+        assert len(orphans) == 1  # it runs once a day
     assert server.stop() == 0
     assert "Traceback" not in server.log_text
 
 
-def test_a_window_that_makes_no_sense_is_refused_at_the_start(
+def test_invalid_window_fails_the_start(
     start_server: Callable[..., ServerProcess],
 ) -> None:
     with pytest.raises(AssertionError, match="maintenance_window: 'night' is not two times"):

@@ -1,4 +1,4 @@
-"""Metadata: what clients see of catalogs, schemas, tables, keys and types."""
+"""Flight SQL metadata: catalogs, schemas, tables, keys, types and SQL info."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def connection(flight_sql: Open) -> FlightSql:
     return opened
 
 
-def test_catalogs_hide_ducklakes_own(connection: FlightSql) -> None:
-    found = connection.metadata(messages.CommandGetCatalogs())["catalog_name"].to_pylist()
-    assert "swanlake" in found
-    assert not [name for name in found if name.startswith("__ducklake") or name == "system"]
+def test_catalogs_exclude_ducklakes_internal_ones(connection: FlightSql) -> None:
+    names = connection.metadata(messages.CommandGetCatalogs())["catalog_name"].to_pylist()
+    assert "swanlake" in names
+    assert not [name for name in names if name.startswith("__ducklake") or name == "system"]
 
 
 def test_schemas_are_filtered_by_catalog_and_pattern(connection: FlightSql) -> None:
@@ -44,19 +44,19 @@ def test_schemas_are_filtered_by_catalog_and_pattern(connection: FlightSql) -> N
     assert connection.metadata(command).to_pylist() == [
         {"catalog_name": "swanlake", "db_schema_name": "meta"}
     ]
-    everything = connection.metadata(messages.CommandGetDbSchemas()).to_pylist()
-    assert {"catalog_name": "swanlake", "db_schema_name": "main"} in everything
-    assert not [row for row in everything if row["db_schema_name"] == "information_schema"]
+    schemas = connection.metadata(messages.CommandGetDbSchemas()).to_pylist()
+    assert {"catalog_name": "swanlake", "db_schema_name": "main"} in schemas
+    assert not [row for row in schemas if row["db_schema_name"] == "information_schema"]
     assert connection.metadata(messages.CommandGetDbSchemas(catalog="")).num_rows == 0
 
 
 def tables(connection: FlightSql, **filters: Any) -> list[tuple[str, str]]:
     command = messages.CommandGetTables(catalog="swanlake", **filters)
-    found = connection.metadata(command).to_pylist()
-    return [(row["table_name"], row["table_type"]) for row in found]
+    rows = connection.metadata(command).to_pylist()
+    return [(row["table_name"], row["table_type"]) for row in rows]
 
 
-def test_tables_and_views(connection: FlightSql) -> None:
+def test_tables_are_filtered_by_schema_and_type(connection: FlightSql) -> None:
     assert tables(connection, db_schema_filter_pattern="meta") == [
         ("100%_real", "TABLE"),
         ("place_names", "VIEW"),
@@ -68,20 +68,20 @@ def test_tables_and_views(connection: FlightSql) -> None:
     assert tables(connection, db_schema_filter_pattern="meta", table_types=["NOTHING"]) == []
 
 
-def test_patterns_can_be_escaped(connection: FlightSql) -> None:
+def test_table_patterns_can_be_escaped(connection: FlightSql) -> None:
     assert tables(connection, table_name_filter_pattern="100\\%\\_real") == [("100%_real", "TABLE")]
     assert tables(connection, table_name_filter_pattern="place\\_%") == [("place_names", "VIEW")]
     hostile = "x' OR true --"
     assert tables(connection, table_name_filter_pattern=hostile) == []
 
 
-def test_ducklakes_internal_tables_stay_hidden(connection: FlightSql) -> None:
-    found = connection.metadata(messages.CommandGetTables(include_schema=True)).to_pylist()
-    assert not [row for row in found if row["table_name"].startswith("ducklake_")]
-    assert not [row for row in found if row["catalog_name"].startswith("__ducklake")]
+def test_tables_exclude_ducklakes_internal_ones(connection: FlightSql) -> None:
+    rows = connection.metadata(messages.CommandGetTables(include_schema=True)).to_pylist()
+    assert not [row for row in rows if row["table_name"].startswith("ducklake_")]
+    assert not [row for row in rows if row["catalog_name"].startswith("__ducklake")]
 
 
-def test_temporary_tables_are_seen_by_their_session_alone(
+def test_temporary_tables_are_visible_to_their_session_only(
     connection: FlightSql, flight_sql: Open
 ) -> None:
     connection.query("CREATE TEMP TABLE passing (i INTEGER)")
@@ -90,7 +90,7 @@ def test_temporary_tables_are_seen_by_their_session_alone(
     assert flight_sql().metadata(command).num_rows == 0
 
 
-def test_tables_with_their_schemas(connection: FlightSql) -> None:
+def test_tables_include_their_arrow_schema(connection: FlightSql) -> None:
     command = messages.CommandGetTables(
         catalog="swanlake",
         db_schema_filter_pattern="meta",
@@ -106,20 +106,20 @@ def test_tables_with_their_schemas(connection: FlightSql) -> None:
     assert details[b"ARROW:FLIGHT:SQL:PRECISION"] == b"10"
 
 
-def test_metadata_sees_the_open_transaction(connection: FlightSql) -> None:
+def test_metadata_includes_uncommitted_tables_of_the_session(connection: FlightSql) -> None:
     connection.query("BEGIN; CREATE TABLE meta.uncommitted (i INTEGER)")
     assert ("uncommitted", "TABLE") in tables(connection)
     connection.query("ROLLBACK")
     assert ("uncommitted", "TABLE") not in tables(connection)
 
 
-def test_metadata_leaves_an_open_result_whole(connection: FlightSql) -> None:
+def test_metadata_request_keeps_an_open_result(connection: FlightSql) -> None:
     info = connection.execute("SELECT x FROM range(900000) r(x)")
     connection.metadata(messages.CommandGetTables())
     assert connection.fetch(info).read_all().num_rows == 900_000
 
 
-def test_primary_and_foreign_keys(connection: FlightSql) -> None:
+def test_primary_and_foreign_keys_are_listed(connection: FlightSql) -> None:
     connection.query(
         """
         USE memory.main;
@@ -129,8 +129,8 @@ def test_primary_and_foreign_keys(connection: FlightSql) -> None:
         """
     )
     keys = connection.metadata(messages.CommandGetPrimaryKeys(catalog="memory", table="parent"))
-    found = [(row["column_name"], row["key_sequence"]) for row in keys.to_pylist()]
-    assert found == [("b", 1), ("a", 2)]
+    columns = [(row["column_name"], row["key_sequence"]) for row in keys.to_pylist()]
+    assert columns == [("b", 1), ("a", 2)]
     expected = [("parent", "b", "child", "x", 1), ("parent", "a", "child", "y", 2)]
     for command in (
         messages.CommandGetImportedKeys(catalog="memory", db_schema="main", table="child"),
@@ -145,30 +145,28 @@ def test_primary_and_foreign_keys(connection: FlightSql) -> None:
     assert connection.metadata(messages.CommandGetPrimaryKeys(table="parent")).num_rows == 0
 
 
-def test_table_types(connection: FlightSql) -> None:
-    found = connection.metadata(messages.CommandGetTableTypes())
-    assert found["table_type"].to_pylist() == ["LOCAL TEMPORARY", "TABLE", "VIEW"]
+def test_table_types_are_listed(connection: FlightSql) -> None:
+    types = connection.metadata(messages.CommandGetTableTypes())
+    assert types["table_type"].to_pylist() == ["LOCAL TEMPORARY", "TABLE", "VIEW"]
 
 
-def test_sql_info_tells_name_version_and_abilities(connection: FlightSql) -> None:
+def test_sql_info_returns_the_requested_entries(connection: FlightSql) -> None:
     chosen = messages.CommandGetSqlInfo(info=[0, 1, 8, 9, 10, 504, 999_999])
-    found = {row["info_name"]: row["value"] for row in connection.metadata(chosen).to_pylist()}
-    assert found == {0: "SwanLake", 1: __version__, 8: 1, 9: True, 10: True, 504: '"'}
+    values = {row["info_name"]: row["value"] for row in connection.metadata(chosen).to_pylist()}
+    assert values == {0: "SwanLake", 1: __version__, 8: 1, 9: True, 10: True, 504: '"'}
 
 
-def test_sql_info_is_complete(connection: FlightSql) -> None:
-    everything = connection.metadata(messages.CommandGetSqlInfo())
-    names = set(everything["info_name"].to_pylist())
+def test_sql_info_without_filter_is_complete(connection: FlightSql) -> None:
+    info = connection.metadata(messages.CommandGetSqlInfo())
+    names = set(info["info_name"].to_pylist())
     assert names == {*range(12), 100, 101, *range(500, 577)}
-    assert everything.schema.equals(sql_info.SQL_INFO)
+    assert info.schema.equals(sql_info.SQL_INFO)
 
 
-def test_xdbc_types(connection: FlightSql) -> None:
-    everything = connection.metadata(messages.CommandGetXdbcTypeInfo()).to_pylist()
-    assert {"INTEGER", "VARCHAR", "DECIMAL", "TIMESTAMP"} <= {
-        row["type_name"] for row in everything
-    }
-    order = [(row["data_type"], row["type_name"]) for row in everything]
+def test_xdbc_types_are_listed_and_filtered(connection: FlightSql) -> None:
+    types = connection.metadata(messages.CommandGetXdbcTypeInfo()).to_pylist()
+    assert {"INTEGER", "VARCHAR", "DECIMAL", "TIMESTAMP"} <= {row["type_name"] for row in types}
+    order = [(row["data_type"], row["type_name"]) for row in types]
     assert order == sorted(order)
     varchar = connection.metadata(messages.CommandGetXdbcTypeInfo(data_type=12)).to_pylist()
     assert {row["type_name"] for row in varchar} == {"VARCHAR", "JSON"}
@@ -194,7 +192,9 @@ def test_get_schema_describes_without_executing(connection: FlightSql) -> None:
         schema_of("FROM nowhere")
 
 
-def test_stock_adbc_get_objects(connect: Callable[..., Any], connection: FlightSql) -> None:
+def test_stock_adbc_reads_objects_and_table_schemas(
+    connect: Callable[..., Any], connection: FlightSql
+) -> None:
     adbc = connect()
     objects = adbc.adbc_get_objects(
         depth="all", catalog_filter="swanlake", db_schema_filter="meta", table_name_filter="places"
@@ -205,6 +205,6 @@ def test_stock_adbc_get_objects(connect: Callable[..., Any], connection: FlightS
     columns = [column["column_name"] for column in table["table_columns"]]
     assert columns == ["id", "name", "price", "tags", "spot", 'odd "name']
     assert adbc.adbc_get_table_types() == ["LOCAL TEMPORARY", "TABLE", "VIEW"]
-    found = adbc.adbc_get_table_schema("places", db_schema_filter="meta")
-    assert found.names == columns
+    table_schema = adbc.adbc_get_table_schema("places", db_schema_filter="meta")
+    assert table_schema.names == columns
     assert adbc.adbc_get_info()["vendor_name"] == "SwanLake"

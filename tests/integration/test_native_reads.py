@@ -11,9 +11,9 @@ import pytest
 
 from swanlake.client import connect
 from swanlake.lake.lake import Lake
-from tests.ducks import stock_duckdb
-from tests.faults.crew import Place
-from tests.rivals import CALL_ERRORS, House, Rivalry, Session, open_house
+from tests.contenders import CALL_ERRORS, ContendedCatalog, Deployment, Session, deployment_fixture
+from tests.faults.workers import LakeAddress
+from tests.stock_duckdb import stock_duckdb
 
 KEEP = "CALL {}.set_option('data_inlining_row_limit', 100)"
 
@@ -57,19 +57,12 @@ QUERIES = [
 ]
 
 
-@pytest.fixture(scope="module", params=["postgres", "sqlite"])
-def house(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[House]:
-    folder = tmp_path_factory.mktemp("kept")
-    with open_house(request.param, lambda: request.getfixturevalue("postgres"), folder) as house:
-        house.add_server(SWANLAKE_MAX_SESSIONS="1000")
-        yield house
+deployment = deployment_fixture(servers=1, SWANLAKE_MAX_SESSIONS="1000")
 
 
-def kept_catalog(house: House, *statements: str) -> Rivalry:
+def inlined_catalog(deployment: Deployment, *statements: str) -> ContendedCatalog:
     """A catalog that keeps small inserts, in which these statements were run."""
-    catalog = house.new_catalog()
+    catalog = deployment.new_catalog()
     session = catalog.session()
     for statement in (KEEP.format(catalog.name), *statements):
         session(statement)
@@ -84,22 +77,20 @@ def from_metadata(session: Session, sql: str) -> pa.Table:
     return found
 
 
-def from_lake(session: Session, sql: str) -> pa.Table:
-    """What DuckLake's own scans give: transactions always have them."""
-    session("BEGIN")
-    try:
-        return session.flight.query(sql)
-    finally:
-        session("ROLLBACK")
+@pytest.fixture(scope="module")
+def extension_server(deployment: Deployment) -> int:
+    """The number of a server on the same lake that runs nothing natively."""
+    deployment.add_server(SWANLAKE_MAX_SESSIONS="1000", SWANLAKE_NATIVE_STATEMENTS="off")
+    return len(deployment.servers) - 1
 
 
 def rows(table: pa.Table) -> list[str]:
     return sorted(map(repr, table.to_pylist()))
 
 
-def test_the_same_as_the_extension(house: House) -> None:
-    catalog = kept_catalog(
-        house,
+def test_rows_are_those_of_the_extension(deployment: Deployment, extension_server: int) -> None:
+    catalog = inlined_catalog(
+        deployment,
         TYPES,
         f"INSERT INTO t VALUES {ROWS}",
         "CREATE TABLE small (id BIGINT, v BIGINT)",
@@ -110,21 +101,25 @@ def test_the_same_as_the_extension(house: House) -> None:
         'CREATE TABLE "quo""ted" (c1 VARCHAR, c0 INTEGER, "Select" INTEGER, id VARCHAR)',
         "INSERT INTO \"quo\"\"ted\" VALUES ('a', 1, 2, 'b'), (NULL, NULL, NULL, NULL)",
     )
-    session = catalog.session()
+    session, extension = catalog.session(), catalog.session(extension_server)
     for sql in QUERIES:
-        kept, scanned = from_metadata(session, sql), from_lake(session, sql)
-        assert (sql, kept.schema) == (sql, scanned.schema)
-        assert (sql, rows(kept)) == (sql, rows(scanned))
+        native, scanned = from_metadata(session, sql), extension.flight.query(sql)
+        assert (sql, native.schema) == (sql, scanned.schema)
+        assert (sql, rows(native)) == (sql, rows(scanned))
     assert session("SELECT id FROM t") == [(1,), (2,), (3,), (4,)]
+    status = extension.flight.status()
+    assert not any((status["lake_reads"] | status["lake_writes"]).values())
 
 
 @pytest.fixture
-def stock(house: House) -> Iterator[Callable[[Rivalry], duckdb.DuckDBPyConnection]]:
+def stock(
+    deployment: Deployment,
+) -> Iterator[Callable[[ContendedCatalog], duckdb.DuckDBPyConnection]]:
     """Stock DuckDB as a second writer of a catalog."""
     with stock_duckdb() as connection:
 
-        def attach(catalog: Rivalry) -> duckdb.DuckDBPyConnection:
-            connection.execute(house.attach_statement(catalog.name))
+        def attach(catalog: ContendedCatalog) -> duckdb.DuckDBPyConnection:
+            connection.execute(deployment.attach_statement(catalog.name))
             connection.execute(f"USE {catalog.name}")
             return connection
 
@@ -170,15 +165,15 @@ def stock(house: House) -> Iterator[Callable[[Rivalry], duckdb.DuckDBPyConnectio
         ),
     ],
 )
-def test_what_another_program_did_is_seen_at_once(
-    house: House,
-    stock: Callable[[Rivalry], duckdb.DuckDBPyConnection],
+def test_commits_of_another_program_are_seen_at_once(
+    deployment: Deployment,
+    stock: Callable[[ContendedCatalog], duckdb.DuckDBPyConnection],
     changes: list[str],
     query: str,
     expected: list[tuple[object, ...]],
 ) -> None:
-    catalog = kept_catalog(
-        house,
+    catalog = inlined_catalog(
+        deployment,
         "CREATE TABLE t (id BIGINT, v BIGINT)",
         "INSERT INTO t VALUES (1, 10), (2, 20)",
         "CREATE TABLE u (id BIGINT, v BIGINT)",
@@ -193,9 +188,9 @@ def test_what_another_program_did_is_seen_at_once(
     assert session(query) == expected
 
 
-def test_tables_of_the_sessions_own_come_first(house: House) -> None:
-    catalog = kept_catalog(
-        house, "CREATE TABLE t (id BIGINT)", "INSERT INTO t VALUES (1)", "CREATE SCHEMA s"
+def test_temporary_tables_hide_tables_of_the_lake(deployment: Deployment) -> None:
+    catalog = inlined_catalog(
+        deployment, "CREATE TABLE t (id BIGINT)", "INSERT INTO t VALUES (1)", "CREATE SCHEMA s"
     )
     session = catalog.session()
     assert session("SELECT id FROM t") == [(1,)]
@@ -204,9 +199,9 @@ def test_tables_of_the_sessions_own_come_first(house: House) -> None:
     assert session(f"SELECT id FROM {catalog.name}.main.t") == [(1,)]
 
 
-def test_settings_of_the_session_hold(house: House) -> None:
-    catalog = kept_catalog(
-        house,
+def test_settings_of_the_session_apply(deployment: Deployment) -> None:
+    catalog = inlined_catalog(
+        deployment,
         "CREATE TABLE t (moment TIMESTAMPTZ)",
         "INSERT INTO t VALUES ('2020-01-01 12:00:00+00')",
     )
@@ -218,8 +213,8 @@ def test_settings_of_the_session_hold(house: House) -> None:
     assert session("SELECT moment IS NULL FROM t ORDER BY moment") == [(True,), (False,)]
 
 
-def test_a_transaction_sees_what_it_wrote_and_nothing_newer(house: House) -> None:
-    catalog = kept_catalog(house, "CREATE TABLE t (id BIGINT)", "INSERT INTO t VALUES (1)")
+def test_transaction_sees_its_own_writes_and_nothing_newer(deployment: Deployment) -> None:
+    catalog = inlined_catalog(deployment, "CREATE TABLE t (id BIGINT)", "INSERT INTO t VALUES (1)")
     session, other = catalog.sessions(2)
     session("BEGIN")
     assert session("SELECT count(*) FROM t") == [(1,)]
@@ -230,17 +225,17 @@ def test_a_transaction_sees_what_it_wrote_and_nothing_newer(house: House) -> Non
     assert session("SELECT count(*) FROM t") == [(2,)]
 
 
-def test_many_rows_are_left_to_the_lake(house: House) -> None:
-    catalog = kept_catalog(house, "CREATE TABLE t (id BIGINT)")
+def test_table_with_many_rows_is_read_by_the_extension(deployment: Deployment) -> None:
+    catalog = inlined_catalog(deployment, "CREATE TABLE t (id BIGINT)")
     session = catalog.session()
     for first in range(0, 1200, 100):
         session(f"INSERT INTO t SELECT range FROM range({first}, {first + 100})")
     assert session("SELECT count(*), sum(id)::BIGINT FROM t") == [(1200, 1200 * 1199 // 2)]
 
 
-def test_a_result_that_does_not_fit_into_a_batch_is_streamed(house: House) -> None:
-    catalog = kept_catalog(
-        house, "CREATE TABLE t (id BIGINT)", "INSERT INTO t SELECT range FROM range(100)"
+def test_large_result_is_streamed(deployment: Deployment) -> None:
+    catalog = inlined_catalog(
+        deployment, "CREATE TABLE t (id BIGINT)", "INSERT INTO t SELECT range FROM range(100)"
     )
     session = catalog.session()
     found = session.flight.query("SELECT a.id FROM t a JOIN t b ON true JOIN t c ON true")
@@ -258,18 +253,18 @@ def test_a_result_that_does_not_fit_into_a_batch_is_streamed(house: House) -> No
         "SELECT id FROM t GROUP BY s",
     ],
 )
-def test_errors_are_those_of_the_query_as_it_was_sent(house: House, sql: str) -> None:
-    catalog = kept_catalog(
-        house, "CREATE TABLE t (id BIGINT, s VARCHAR)", "INSERT INTO t VALUES (1, 'secret')"
+def test_errors_are_reported_for_the_query_as_sent(deployment: Deployment, sql: str) -> None:
+    catalog = inlined_catalog(
+        deployment, "CREATE TABLE t (id BIGINT, s VARCHAR)", "INSERT INTO t VALUES (1, 'secret')"
     )
     session = catalog.session()
-    with pytest.raises(pa.ArrowInvalid) as kept:
+    with pytest.raises(pa.ArrowInvalid) as native:
         session(sql)
     session("BEGIN")
     with pytest.raises(pa.ArrowInvalid) as scanned:
         session(sql)
     session("ROLLBACK")
-    assert str(kept.value).partition(". Detail")[0] == str(scanned.value).partition(". Detail")[0]
+    assert str(native.value).partition(". Detail")[0] == str(scanned.value).partition(". Detail")[0]
 
 
 #: Statements that a connection without the lake would take for something else. Each is run on both
@@ -298,13 +293,26 @@ DECEPTIVE = [
     "DELETE FROM t WHERE lower(s) = 'hijacked'",
     "SELECT s::mood FROM t",
     "SELECT id FROM t WHERE s = 'nothing'",
+    "SELECT id AS rowid, rowid + 1 FROM t",
+    "SELECT current_date AS s FROM t WHERE s = 'a'",
+    "SELECT user IS NULL, t.rowid FROM t",
+    "TABLE t",
+    "SELECT * FROM (TABLE t) JOIN w ON true",
+    "FROM t, w SELECT t.id + w.id AS n, COLUMNS('s')",
+    "WITH w AS (SELECT 5 AS id) SELECT * FROM w JOIN t ON true",
+    "SELECT getvariable('x'), current_setting('integer_division'), id FROM t",
+    "SELECT /* FROM w */ id FROM t -- , w",
+    "INSERT INTO d (id) VALUES ((TABLE w))",
+    "INSERT INTO t SELECT id + 10, current_schema FROM t",
+    "UPDATE t SET id = rowid",
+    "DELETE FROM t WHERE t.filename IS NULL",
 ]
 
 
 @pytest.fixture(scope="module")
-def deceived(house: House) -> House:
+def deceived(deployment: Deployment, extension_server: int) -> Deployment:
     """What sessions share has tables, functions and types that the lake has not."""
-    session = house.session()
+    sessions = [deployment.session(server=number) for number in (0, extension_server)]
     for statement in (
         "CREATE TABLE memory.main.w AS SELECT 1 AS id",
         "CREATE TABLE memory.main.only_in_memory AS SELECT 1 AS id",
@@ -313,8 +321,9 @@ def deceived(house: House) -> House:
         'CREATE MACRO memory.main."+"(x, y) AS 42',
         "CREATE TYPE memory.main.mood AS ENUM ('a', 'b', 'c')",
     ):
-        session(statement)
-    return house
+        for session in sessions:
+            session(statement)
+    return deployment
 
 
 def outcome(session: Session, sql: str) -> object:
@@ -326,12 +335,14 @@ def outcome(session: Session, sql: str) -> object:
     return found.schema, rows(found)
 
 
-def both_ways(house: House, statements: list[str], sql: str) -> list[list[object]]:
-    """What a statement says and leaves: by itself, and in a transaction, on the lake."""
-    ends: list[list[object]] = []
-    for in_transaction in (False, True):
-        catalog = kept_catalog(
-            house,
+def run_both_ways(
+    deployment: Deployment, extension_server: int, statements: list[str], sql: str
+) -> list[list[object]]:
+    """The outcome of a statement and the rows it leaves, on a server of either kind."""
+    outcomes: list[list[object]] = []
+    for server in (0, extension_server):
+        catalog = inlined_catalog(
+            deployment,
             "CREATE TABLE t (id BIGINT, s VARCHAR)",
             "INSERT INTO t VALUES (1, 'a'), (2, 'b'), (3, 'c')",
             "CREATE TABLE w (id BIGINT)",
@@ -339,22 +350,19 @@ def both_ways(house: House, statements: list[str], sql: str) -> list[list[object
             "CREATE TABLE d (id BIGINT, place VARCHAR DEFAULT current_catalog())",
             *statements,
         )
-        session = catalog.session()
+        session = catalog.session(server)
         assert session("SELECT count(*) FROM t") == [(3,)]  # from the metadata, if anything is
-        if in_transaction:
-            session("BEGIN")
-        said = outcome(session, sql)
-        if in_transaction:
-            session("ROLLBACK" if isinstance(said, str) else "COMMIT")
-        left = [outcome(session, f"FROM {table}") for table in ("t", "d")]
-        ends.append([repr(one).replace(catalog.name, "CATALOG") for one in (said, *left)])
-    return ends
+        results = [outcome(session, text) for text in (sql, "FROM t", "FROM d")]
+        outcomes.append([repr(result).replace(catalog.name, "CATALOG") for result in results])
+    return outcomes
 
 
 @pytest.mark.parametrize("sql", DECEPTIVE)
-def test_what_is_not_in_the_lake_is_not_taken_for_it(deceived: House, sql: str) -> None:
-    by_itself, on_the_lake = both_ways(deceived, [], sql)
-    assert by_itself == on_the_lake
+def test_names_outside_the_lake_do_not_hide_those_of_the_lake(
+    deceived: Deployment, extension_server: int, sql: str
+) -> None:
+    native, extension = run_both_ways(deceived, extension_server, [], sql)
+    assert native == extension
 
 
 @pytest.mark.parametrize(
@@ -367,21 +375,23 @@ def test_what_is_not_in_the_lake_is_not_taken_for_it(deceived: House, sql: str) 
         "INSERT INTO t SELECT id, upper(s) FROM t",
     ],
 )
-def test_macros_of_the_lake_come_before_functions(house: House, sql: str) -> None:
+def test_macros_of_the_lake_hide_functions(
+    deployment: Deployment, extension_server: int, sql: str
+) -> None:
     macros = ["CREATE MACRO upper(x) AS 'mine'", "CREATE MACRO count(x) AS 42"]
-    by_itself, on_the_lake = both_ways(house, macros, sql)
-    assert by_itself == on_the_lake
+    native, extension = run_both_ways(deployment, extension_server, macros, sql)
+    assert native == extension
 
 
-def test_what_an_analysis_made_comes_first(house: House) -> None:
-    catalog = kept_catalog(house, "CREATE TABLE t (id BIGINT)", "INSERT INTO t VALUES (1)")
+def test_table_created_by_explain_analyze_is_found(deployment: Deployment) -> None:
+    catalog = inlined_catalog(deployment, "CREATE TABLE t (id BIGINT)", "INSERT INTO t VALUES (1)")
     session = catalog.session()
     session("EXPLAIN ANALYZE CREATE TEMP TABLE t AS SELECT 7 AS id")
     assert session("SELECT id FROM t") == [(7,)]
 
 
-def test_settings_say_how_a_text_is_read(house: House) -> None:
-    catalog = kept_catalog(house, "CREATE TABLE t (id BIGINT)", "INSERT INTO t VALUES (1)")
+def test_settings_apply_to_parsing(deployment: Deployment) -> None:
+    catalog = inlined_catalog(deployment, "CREATE TABLE t (id BIGINT)", "INSERT INTO t VALUES (1)")
     session, other = catalog.sessions(2)
     for one in (session, other):
         assert one("SELECT id / 2 FROM t") == [(0.5,)]
@@ -397,8 +407,8 @@ def test_settings_say_how_a_text_is_read(house: House) -> None:
     assert other("SELECT id / 2 FROM t") == [(0.5,)]
 
 
-def test_infinite_nanoseconds_are_not_kept_as_a_day(house: House) -> None:
-    catalog = kept_catalog(house, "CREATE TABLE t (id BIGINT, v TIMESTAMP_NS)")
+def test_infinite_nanoseconds_stay_infinite(deployment: Deployment) -> None:
+    catalog = inlined_catalog(deployment, "CREATE TABLE t (id BIGINT, v TIMESTAMP_NS)")
     session = catalog.session()
     session("INSERT INTO t SELECT 1, 'infinity'::TIMESTAMP_NS")
     session("INSERT INTO t VALUES (2, '-infinity'::TIMESTAMP_NS)")
@@ -408,55 +418,55 @@ def test_infinite_nanoseconds_are_not_kept_as_a_day(house: House) -> None:
     ]
 
 
-def test_a_look_at_the_metadata_leaves_no_transaction_open(house: House) -> None:
-    if not house.on_postgres:
-        pytest.skip("SQLite has nobody to ask")
-    catalog = kept_catalog(house, "CREATE TABLE t (id BIGINT)", "INSERT INTO t VALUES (1)")
+def test_read_leaves_no_metadata_transaction_open(deployment: Deployment) -> None:
+    if not deployment.on_postgres:
+        pytest.skip("SQLite has no pg_stat_activity")
+    catalog = inlined_catalog(deployment, "CREATE TABLE t (id BIGINT)", "INSERT INTO t VALUES (1)")
     session = catalog.session()
     assert session("SELECT id FROM t") == [(1,)]
-    assert isinstance(house.metabase, str)
-    with psycopg.connect(house.metabase) as connection:
+    assert isinstance(deployment.metabase, str)
+    with psycopg.connect(deployment.metabase) as connection:
         idle = connection.execute(
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
             "AND state LIKE 'idle in transaction%%' AND query LIKE %s",
             [f"%lake_{catalog.name}%"],
         ).fetchall()
     assert idle == [(0,)]
-    house.session()(f"CALL swanlake_drop_catalog('{catalog.name}')")
+    deployment.session()(f"CALL swanlake_drop_catalog('{catalog.name}')")
 
 
-def test_who_finds_the_metadata_locked_does_not_wait_for_it_in_vain(house: House) -> None:
-    if not house.on_postgres:
+def test_read_falls_back_when_the_metadata_is_locked(deployment: Deployment) -> None:
+    if not deployment.on_postgres:
         pytest.skip("a file of SQLite's cannot be locked against readers")
-    catalog = kept_catalog(house, "CREATE TABLE t (id BIGINT)", "INSERT INTO t VALUES (1)")
+    catalog = inlined_catalog(deployment, "CREATE TABLE t (id BIGINT)", "INSERT INTO t VALUES (1)")
     session = catalog.session()
     assert from_metadata(session, "SELECT id FROM t").num_rows == 1
-    assert isinstance(house.metabase, str)
-    with psycopg.connect(house.metabase) as holder:
+    assert isinstance(deployment.metabase, str)
+    with psycopg.connect(deployment.metabase) as holder:
         holder.execute(f"LOCK TABLE lake_{catalog.name}.ducklake_table")
         # The extension need not look at that table: it knows it.
-        assert session.start("SELECT id FROM t").done() == [(1,)]
+        assert session.start("SELECT id FROM t").get() == [(1,)]
 
 
-def test_a_catalog_that_was_dropped_from_outside_is_gone(house: House) -> None:
-    catalog = kept_catalog(house, "CREATE TABLE t (id BIGINT)", "INSERT INTO t VALUES (1)")
+def test_dropped_catalog_is_gone(deployment: Deployment) -> None:
+    catalog = inlined_catalog(deployment, "CREATE TABLE t (id BIGINT)", "INSERT INTO t VALUES (1)")
     session = catalog.session()
     assert from_metadata(session, "SELECT id FROM t").num_rows == 1
-    place = Place(house.metabase, str(house.data))
-    with Lake.open(place.metabase, place.data) as lake:
+    address = LakeAddress(deployment.metabase, str(deployment.data))
+    with Lake.open(address.metabase, address.data) as lake:
         lake.drop_catalog(catalog.name)
     for sql in ("SELECT id FROM t", "INSERT INTO t VALUES (2)", "DELETE FROM t WHERE id = 1"):
         with pytest.raises(CALL_ERRORS):
             session(sql)
 
 
-def test_parameters_keep_their_places(house: House) -> None:
-    catalog = kept_catalog(
-        house,
+def test_parameters_keep_their_positions(deployment: Deployment) -> None:
+    catalog = inlined_catalog(
+        deployment,
         "CREATE TABLE t (id BIGINT, s VARCHAR)",
         "INSERT INTO t VALUES (1, 'a'), (2, 'b'), (3, 'c?')",
     )
-    with connect(house.servers[0].url) as client:
+    with connect(deployment.servers[0].url) as client:
         client.execute(f"USE {catalog.name}")
 
         def rows_of(sql: str, parameters: object = None) -> list[tuple[object, ...]]:

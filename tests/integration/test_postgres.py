@@ -11,7 +11,7 @@ import psycopg
 import pyarrow.flight as flight
 import pytest
 
-from tests.faults.proxy import Proxy
+from tests.faults.postgres_proxy import PostgresProxy
 from tests.flight import FlightSql
 from tests.server_process import ServerProcess
 
@@ -20,34 +20,34 @@ PASSWORD = "hunter2-not-for-anyone's-eyes"
 
 @pytest.fixture
 def metabase(postgres: str) -> Iterator[str]:
-    """A database of its own, reached by a role with a password."""
+    """The URL of a new database, for a role with a password."""
     with psycopg.connect(postgres, autocommit=True) as admin:
         admin.execute("DROP DATABASE IF EXISTS lake")
-        admin.execute("DROP ROLE IF EXISTS keeper")
+        admin.execute("DROP ROLE IF EXISTS lake_owner")
         literal = PASSWORD.replace("'", "''")
-        admin.execute(f"CREATE ROLE keeper LOGIN PASSWORD '{literal}'".encode())
-        admin.execute("CREATE DATABASE lake OWNER keeper")
+        admin.execute(f"CREATE ROLE lake_owner LOGIN PASSWORD '{literal}'".encode())
+        admin.execute("CREATE DATABASE lake OWNER lake_owner")
         info = admin.info
         yield psycopg.conninfo.make_conninfo(
-            host=info.host, port=info.port, dbname="lake", user="keeper", password=PASSWORD
+            host=info.host, port=info.port, dbname="lake", user="lake_owner", password=PASSWORD
         )
 
 
-def test_the_lake_lives_in_postgres_and_survives_a_restart(
+def test_metadata_in_postgres_survives_a_restart(
     metabase: str,
     start_server: Callable[..., ServerProcess],
     flight_sql: Callable[..., FlightSql],
 ) -> None:
     first = start_server(SWANLAKE_METABASE_URL=metabase)
-    flight_sql(first.url).query("CREATE TABLE kept AS SELECT 1 AS i")
+    flight_sql(first.url).query("CREATE TABLE durable AS SELECT 1 AS i")
     first.kill()
     second = start_server(SWANLAKE_METABASE_URL=metabase, home=first.home)
-    assert flight_sql(second.url).query("FROM kept")["i"].to_pylist() == [1]
+    assert flight_sql(second.url).query("FROM durable")["i"].to_pylist() == [1]
     with psycopg.connect(metabase) as connection:
         tables = connection.execute(
             "SELECT table_name FROM lake_swanlake.ducklake_table"
         ).fetchall()
-    assert tables == [("kept",)]
+    assert tables == [("durable",)]
     assert not list(first.home.glob("catalogs/*"))
 
 
@@ -61,13 +61,13 @@ def test_two_servers_share_one_lake(
     servers = [
         start_server(SWANLAKE_METABASE_URL=metabase, SWANLAKE_DATA_PATH=data) for _ in range(2)
     ]
-    one, other = (flight_sql(server.url) for server in servers)
-    one.query("CREATE TABLE shared AS SELECT 1 AS i")
-    other.query("INSERT INTO shared VALUES (2)")
-    assert one.query("SELECT i FROM shared ORDER BY i")["i"].to_pylist() == [1, 2]
+    first, second = (flight_sql(server.url) for server in servers)
+    first.query("CREATE TABLE shared AS SELECT 1 AS i")
+    second.query("INSERT INTO shared VALUES (2)")
+    assert first.query("SELECT i FROM shared ORDER BY i")["i"].to_pylist() == [1, 2]
 
 
-def test_the_password_is_shown_to_nobody(
+def test_password_is_neither_queryable_nor_logged(
     metabase: str,
     start_server: Callable[..., ServerProcess],
     flight_sql: Callable[..., FlightSql],
@@ -85,7 +85,7 @@ def test_the_password_is_shown_to_nobody(
     assert PASSWORD not in server.log_text
 
 
-def test_concurrent_writers_on_postgres(
+def test_concurrent_writers_on_postgres_all_succeed(
     metabase: str,
     start_server: Callable[..., ServerProcess],
     flight_sql: Callable[..., FlightSql],
@@ -101,18 +101,18 @@ def test_concurrent_writers_on_postgres(
 
     with ThreadPoolExecutor(writers) as pool:
         list(pool.map(write, range(writers)))
-    found = flight_sql(server.url).query("SELECT count(DISTINCT (writer, i)) AS n FROM writers")
-    assert found["n"].to_pylist() == [writers * each]
+    counted = flight_sql(server.url).query("SELECT count(DISTINCT (writer, i)) AS n FROM writers")
+    assert counted["n"].to_pylist() == [writers * each]
 
 
-def test_a_session_that_begins_while_postgres_is_away_is_told_so(
+def test_new_session_fails_while_postgres_is_unreachable(
     postgres_database: str,
     start_server: Callable[..., ServerProcess],
     flight_sql: Callable[..., FlightSql],
 ) -> None:
-    with TemporaryDirectory() as folder, Proxy(postgres_database, Path(folder)) as proxy:
+    with TemporaryDirectory() as folder, PostgresProxy(postgres_database, Path(folder)) as proxy:
         server = start_server(SWANLAKE_METABASE_URL=proxy.url)
-        flight_sql(server.url).query("CREATE TABLE kept AS SELECT 1 AS i")
+        flight_sql(server.url).query("CREATE TABLE durable AS SELECT 1 AS i")
     with pytest.raises(flight.FlightUnavailableError, match="CATALOG_UNREACHABLE"):
         flight_sql(server.url).query("SELECT 1")
     assert "Traceback" not in server.log_text

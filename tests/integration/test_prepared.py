@@ -12,14 +12,10 @@ import pytest
 
 from swanlake.protocol import encode, messages
 from tests.flight import FlightSql
+from tests.queries import rows
 
 
-def rows(cursor: Any, sql: str, parameters: Any = None) -> list[tuple[Any, ...]]:
-    cursor.execute(sql, parameters)
-    return list(cursor.fetchall())
-
-
-def changed(cursor: Any, sql: str, parameters: Any) -> int:
+def affected_rows(cursor: Any, sql: str, parameters: Any) -> int:
     cursor.executemany(sql, parameters)
     return int(cursor.rowcount)
 
@@ -27,7 +23,7 @@ def changed(cursor: Any, sql: str, parameters: Any) -> int:
 # ---- description without execution ---------------------------------------------------------------
 
 
-def test_preparing_names_the_parameters(cursor: Any) -> None:
+def test_prepare_returns_the_parameter_names(cursor: Any) -> None:
     cursor.execute("CREATE TEMP TABLE described (i INTEGER, s VARCHAR)")
     assert cursor.adbc_prepare("SELECT * FROM described WHERE i = ? AND s = ?").names == ["1", "2"]
     assert cursor.adbc_prepare("SELECT $b, $a, $b").names == ["a", "b"]
@@ -35,7 +31,7 @@ def test_preparing_names_the_parameters(cursor: Any) -> None:
     assert cursor.adbc_prepare("SELECT 1").names == []
 
 
-def test_preparing_gives_the_columns_of_the_result(cursor: Any) -> None:
+def test_execute_schema_returns_the_result_columns(cursor: Any) -> None:
     cursor.execute("CREATE TEMP TABLE shaped (i INTEGER, s VARCHAR, u UUID)")
     expected = pa.schema([("i", pa.int32()), ("u", pa.string())])
     assert cursor.adbc_execute_schema("SELECT i, u FROM shaped WHERE s = ?") == expected
@@ -60,7 +56,7 @@ def test_preparing_gives_the_columns_of_the_result(cursor: Any) -> None:
         "DROP TABLE untouched",
     ],
 )
-def test_preparing_and_describing_execute_nothing(cursor: Any, sql: str) -> None:
+def test_prepare_and_execute_schema_execute_nothing(cursor: Any, sql: str) -> None:
     cursor.execute("CREATE TEMP TABLE untouched AS SELECT 42 AS i")
     cursor.execute("CREATE TEMP SEQUENCE untouched_sequence")
     cursor.adbc_prepare(sql)
@@ -71,13 +67,13 @@ def test_preparing_and_describing_execute_nothing(cursor: Any, sql: str) -> None
     assert rows(cursor, created) == [(0,)]
 
 
-def test_describing_a_text_of_several_statements_gives_no_columns(cursor: Any) -> None:
+def test_execute_schema_of_several_statements_is_empty(cursor: Any) -> None:
     sql = "CREATE TEMP TABLE made AS SELECT 1 AS i; SELECT i FROM made"
     assert cursor.adbc_execute_schema(sql) == pa.schema([])
     assert rows(cursor, sql) == [(1,)]
 
 
-def test_mistakes_are_found_when_preparing(cursor: Any) -> None:
+def test_prepare_reports_errors(cursor: Any) -> None:
     for sql, identifier in [
         ("SELECT * FROM no_such_table WHERE i = ?", "CATALOG_ERROR"),
         ("SELEC ?", "PARSER_ERROR"),
@@ -107,13 +103,13 @@ def test_mistakes_are_found_when_preparing(cursor: Any) -> None:
         ('SELECT \'é\', ? /* ? */, "?" FROM (SELECT 1 AS "?")', ("ü",), ("é", "ü", 1)),
     ],
 )
-def test_parameters_take_their_places(
+def test_parameters_are_bound_by_position_or_name(
     cursor: Any, sql: str, parameters: Any, expected: tuple[Any, ...]
 ) -> None:
     assert rows(cursor, sql, parameters) == [expected]
 
 
-def test_named_parameters_beside_values_that_have_no_python_form(cursor: Any) -> None:
+def test_named_parameters_of_types_without_a_python_value(cursor: Any) -> None:
     bound = pa.table({"since": pa.array([(1, 0, 0)], pa.month_day_nano_interval()), "n": [3]})
     sql = "SELECT (DATE '2024-01-31' + $since)::DATE::VARCHAR AS d, $n AS n, $n + 1 AS m"
     assert rows(cursor, sql, bound) == [("2024-02-29", 3, 4)]
@@ -133,38 +129,38 @@ def test_wrong_number_of_bound_columns_is_refused(
     assert rows(cursor, "SELECT count(*) FROM narrow") == [(0,)]
 
 
-def test_missing_values_are_refused(cursor: Any) -> None:
+def test_query_without_bound_values_is_refused(cursor: Any) -> None:
     with pytest.raises(adbc_driver_manager.ProgrammingError):
         cursor.execute("SELECT ?")
     with pytest.raises(adbc_driver_manager.ProgrammingError, match=r"parameter \$b; .* a, c"):
         cursor.execute("SELECT $a, $b", pa.table({"a": [1], "c": [2]}))
 
 
-def test_query_bound_to_many_rows_gives_the_rows_of_all_executions(cursor: Any) -> None:
+def test_query_bound_to_many_rows_returns_the_rows_of_all_executions(cursor: Any) -> None:
     table = pa.Table.from_batches([pa.record_batch({"n": [2, 0]}), pa.record_batch({"n": [1, 3]})])
     sql = "SELECT ? AS n, range AS i FROM range(?)"
     doubled = pa.table({"a": table["n"], "b": table["n"]})
     assert rows(cursor, sql, doubled) == [(2, 0), (2, 1), (1, 0), (3, 0), (3, 1), (3, 2)]
 
 
-def test_query_bound_to_many_rows_of_nested_values(cursor: Any) -> None:
+def test_query_bound_to_many_rows_accepts_nested_values(cursor: Any) -> None:
     table = pa.table({"l": pa.array([[1, 2], None, []], pa.list_(pa.int32()))})
     assert rows(cursor, "SELECT ? AS l", table) == [([1, 2],), (None,), ([],)]
 
 
-def test_parameters_in_statements_of_other_kinds(cursor: Any) -> None:
+def test_parameters_work_in_other_kinds_of_statements(cursor: Any) -> None:
     cursor.execute("CREATE TEMP TABLE target AS SELECT ? AS i, ? AS s", (1, "a"))
     assert rows(cursor, "SELECT * FROM target") == [(1, "a")]
     merge = """
         MERGE INTO target USING (SELECT ? AS i, ? AS s) AS n ON target.i = n.i
         WHEN MATCHED THEN UPDATE SET s = n.s WHEN NOT MATCHED THEN INSERT VALUES (n.i, n.s)
     """
-    assert changed(cursor, merge, [(1, "b"), (2, "c")]) == 2
+    assert affected_rows(cursor, merge, [(1, "b"), (2, "c")]) == 2
     assert rows(cursor, "SELECT * FROM target ORDER BY i") == [(1, "b"), (2, "c")]
     assert rows(cursor, "EXPLAIN SELECT ?", (1,))
 
 
-def test_parameters_belong_to_the_last_statement_of_a_text(cursor: Any) -> None:
+def test_parameters_bind_to_the_last_of_several_statements(cursor: Any) -> None:
     sql = "CREATE OR REPLACE TEMP TABLE base AS SELECT 40 AS i; SELECT i + ? FROM base"
     assert rows(cursor, sql, (2,)) == [(42,)]
     assert rows(cursor, sql, (3,)) == [(43,)]
@@ -179,7 +175,7 @@ def test_prepared_statement_runs_again_with_new_values(cursor: Any) -> None:
     assert [rows(cursor, sql, (i,)) for i in range(3)] == [[(0,)], [(2,)], [(4,)]]
 
 
-def test_prepared_statement_sees_what_the_table_has_become(connect: Callable[..., Any]) -> None:
+def test_prepared_statement_follows_changes_of_the_table(connect: Callable[..., Any]) -> None:
     connection = connect()
     with connection.cursor() as reader, connection.cursor() as writer:
         writer.execute("CREATE TABLE becoming AS SELECT 1 AS i")
@@ -199,8 +195,8 @@ def test_prepared_statement_sees_what_the_table_has_become(connect: Callable[...
 def test_prepared_insert_runs_again_with_more_rows(cursor: Any) -> None:
     cursor.execute("CREATE TABLE repeated (i INTEGER)")
     sql = "INSERT INTO repeated VALUES (?)"
-    assert changed(cursor, sql, [(1,)]) == 1
-    assert changed(cursor, sql, [(2,), (3,)]) == 2
+    assert affected_rows(cursor, sql, [(1,)]) == 1
+    assert affected_rows(cursor, sql, [(2,), (3,)]) == 2
     cursor.execute(sql, (4,))
     assert cursor.rowcount == 1
     assert rows(cursor, "SELECT i FROM repeated ORDER BY i") == [(1,), (2,), (3,), (4,)]
@@ -209,7 +205,7 @@ def test_prepared_insert_runs_again_with_more_rows(cursor: Any) -> None:
 # ---- changes for one row and for many ------------------------------------------------------------
 
 
-def test_update_and_delete_with_parameters(cursor: Any) -> None:
+def test_update_and_delete_take_parameters(cursor: Any) -> None:
     cursor.execute("CREATE TABLE edited AS SELECT range AS i, 'old' AS s FROM range(6)")
     cursor.execute("UPDATE edited SET s = ? WHERE i < ?", ("new", 4))
     assert cursor.rowcount == 4
@@ -221,32 +217,32 @@ def test_update_and_delete_with_parameters(cursor: Any) -> None:
     assert rows(cursor, "SELECT * FROM edited ORDER BY i") == expected
 
 
-def test_update_and_delete_for_many_rows(cursor: Any) -> None:
+def test_update_and_delete_run_for_many_bound_rows(cursor: Any) -> None:
     cursor.execute("CREATE TABLE many_edits AS SELECT range AS i, 'old' AS s FROM range(5)")
     edits = [("a", 1), (None, 2), ("c", 77)]
-    assert changed(cursor, "UPDATE many_edits SET s = ? WHERE i = ?", edits) == 2
-    assert changed(cursor, "DELETE FROM many_edits WHERE i = ?", [(0,), (3,), (3,)]) == 2
+    assert affected_rows(cursor, "UPDATE many_edits SET s = ? WHERE i = ?", edits) == 2
+    assert affected_rows(cursor, "DELETE FROM many_edits WHERE i = ?", [(0,), (3,), (3,)]) == 2
     assert rows(cursor, "SELECT * FROM many_edits ORDER BY i") == [(1, "a"), (2, None), (4, "old")]
 
 
 @pytest.mark.parametrize("count", [0, 1, 1000])
 @pytest.mark.parametrize("kind", ["TABLE", "TEMP TABLE"])
-def test_insert_of_many_rows_counts_them(cursor: Any, kind: str, count: int) -> None:
+def test_insert_of_many_rows_returns_their_count(cursor: Any, kind: str, count: int) -> None:
     name = f"bulk_{kind[:2]}_{count}"
     cursor.execute(f"CREATE {kind} {name} (i INTEGER, s VARCHAR)")
     table = pa.table({"i": pa.array(range(count), pa.int64()), "s": ["x"] * count})
     table = table.set_column(1, "s", pa.array(["x"] * count, pa.string()))
-    assert changed(cursor, f"INSERT INTO {name} VALUES (?, ?)", table) == count
+    assert affected_rows(cursor, f"INSERT INTO {name} VALUES (?, ?)", table) == count
     sql = f"SELECT count(*), count(DISTINCT i), count(s) FROM {name}"
     assert rows(cursor, sql) == [(count, count, count)]
 
 
-def test_insert_of_several_batches_is_one_insert(cursor: Any) -> None:
+def test_insert_of_several_batches_is_one_statement(cursor: Any) -> None:
     cursor.execute("CREATE TABLE batched (i INTEGER)")
     before = rows(cursor, "SELECT count(*) FROM swanlake.snapshots()")[0][0]
     batches = [pa.record_batch({"i": [n, n + 1]}) for n in range(0, 20, 2)]
     reader = pa.RecordBatchReader.from_batches(batches[0].schema, batches)
-    assert changed(cursor, "INSERT INTO batched VALUES (?)", reader) == 20
+    assert affected_rows(cursor, "INSERT INTO batched VALUES (?)", reader) == 20
     assert rows(cursor, "SELECT count(*) FROM swanlake.snapshots()") == [(before + 1,)]
     assert rows(cursor, "SELECT count(DISTINCT i) FROM batched") == [(20,)]
 
@@ -297,29 +293,29 @@ def test_insert_of_several_batches_is_one_insert(cursor: Any) -> None:
     ],
 )
 @pytest.mark.parametrize("kind", ["TABLE", "TEMP TABLE"])
-def test_insert_of_many_rows_in_all_its_forms(
+def test_insert_of_many_rows_supports_all_insert_forms(
     cursor: Any, kind: str, sql: str, parameters: list[Any], expected: list[Any]
 ) -> None:
     cursor.execute(f"CREATE OR REPLACE {kind} forms (i INTEGER, s VARCHAR, n INTEGER DEFAULT 7)")
-    assert changed(cursor, sql.format("forms"), parameters) == len(expected)
+    assert affected_rows(cursor, sql.format("forms"), parameters) == len(expected)
     assert rows(cursor, "SELECT i, s, n FROM forms ORDER BY i") == expected
 
 
-def test_insert_with_the_time_of_the_statement(cursor: Any) -> None:
+def test_insert_of_many_rows_uses_one_statement_time(cursor: Any) -> None:
     cursor.execute("CREATE TABLE stamped (i INTEGER, moment TIMESTAMPTZ)")
-    assert changed(cursor, "INSERT INTO stamped VALUES (?, now())", [(1,), (2,)]) == 2
+    assert affected_rows(cursor, "INSERT INTO stamped VALUES (?, now())", [(1,), (2,)]) == 2
     sql = "SELECT count(*), count(DISTINCT moment) FROM stamped WHERE moment <= now()"
     assert rows(cursor, sql) == [(2, 1)]
 
 
-def test_insert_on_conflict(cursor: Any) -> None:
+def test_insert_on_conflict_updates_or_ignores(cursor: Any) -> None:
     cursor.execute("CREATE TEMP TABLE keyed (i INTEGER PRIMARY KEY, s VARCHAR)")
     upsert = "INSERT INTO keyed VALUES (?, ?) ON CONFLICT (i) DO UPDATE SET s = excluded.s"
-    assert changed(cursor, upsert, [(1, "a"), (2, "b")]) == 2
-    assert changed(cursor, upsert, [(2, "c"), (3, "d")]) == 2
+    assert affected_rows(cursor, upsert, [(1, "a"), (2, "b")]) == 2
+    assert affected_rows(cursor, upsert, [(2, "c"), (3, "d")]) == 2
     ignore = "INSERT INTO keyed VALUES (?, ?) ON CONFLICT DO NOTHING"
-    assert changed(cursor, ignore, [(3, "x"), (4, "e"), (4, "x")]) == 1
-    assert changed(cursor, "INSERT OR REPLACE INTO keyed VALUES (?, ?)", [(4, "f")]) == 1
+    assert affected_rows(cursor, ignore, [(3, "x"), (4, "e"), (4, "x")]) == 1
+    assert affected_rows(cursor, "INSERT OR REPLACE INTO keyed VALUES (?, ?)", [(4, "f")]) == 1
     assert rows(cursor, "SELECT s FROM keyed ORDER BY i") == [("a",), ("c",), ("d",), ("f",)]
 
 
@@ -330,20 +326,20 @@ def test_insert_on_conflict(cursor: Any) -> None:
         "INSERT OR REPLACE INTO twice VALUES (?, ?)",
     ],
 )
-def test_upsert_of_one_key_twice_keeps_the_last(cursor: Any, sql: str) -> None:
+def test_upsert_of_one_key_twice_keeps_the_last_row(cursor: Any, sql: str) -> None:
     cursor.execute("CREATE TEMP TABLE twice (i INTEGER PRIMARY KEY, s VARCHAR)")
-    assert changed(cursor, sql, [(1, "first"), (1, "last")]) == 2
+    assert affected_rows(cursor, sql, [(1, "first"), (1, "last")]) == 2
     assert rows(cursor, "SELECT s FROM twice") == [("last",)]
 
 
-def test_insert_that_reads_its_own_table_sees_the_rows_before(cursor: Any) -> None:
+def test_insert_from_its_own_table_reads_the_rows_before_it(cursor: Any) -> None:
     cursor.execute("CREATE TEMP TABLE numbered AS SELECT 1 AS i, 'a' AS s")
     sql = "INSERT INTO numbered VALUES ((SELECT max(i) + 1 FROM numbered), ?)"
-    changed(cursor, sql, [("b",), ("c",)])
+    affected_rows(cursor, sql, [("b",), ("c",)])
     assert rows(cursor, "SELECT i FROM numbered ORDER BY s") == [(1,), (2,), (3,)]
 
 
-def test_insert_returning_gives_the_rows_of_all(cursor: Any) -> None:
+def test_insert_returning_gives_rows_of_all_executions(cursor: Any) -> None:
     cursor.execute("CREATE TEMP TABLE answered (i INTEGER, s VARCHAR)")
     sql = "INSERT INTO answered VALUES (?, ?) RETURNING i * 10 AS x, s"
     assert rows(cursor, sql, (1, "a")) == [(10, "a")]
@@ -353,10 +349,10 @@ def test_insert_returning_gives_the_rows_of_all(cursor: Any) -> None:
     assert rows(cursor, "SELECT count(*) FROM answered") == [(5,)]
 
 
-def test_insert_returning_of_many_rows_counts_them(cursor: Any) -> None:
+def test_insert_returning_of_many_rows_returns_their_count(cursor: Any) -> None:
     cursor.execute("CREATE TEMP TABLE counted_too (i INTEGER)")
     sql = "INSERT INTO counted_too VALUES (?) RETURNING i"
-    assert changed(cursor, sql, [(1,), (2,)]) == 2
+    assert affected_rows(cursor, sql, [(1,), (2,)]) == 2
 
 
 @pytest.mark.parametrize("kind", ["TABLE", "TEMP TABLE"])
@@ -369,7 +365,7 @@ def test_insert_returning_of_many_rows_counts_them(cursor: Any) -> None:
         "DELETE FROM whole WHERE i = ?::INTEGER",
     ],
 )
-def test_one_bad_row_leaves_nothing_of_the_others(cursor: Any, kind: str, sql: str) -> None:
+def test_insert_with_one_bad_row_writes_nothing(cursor: Any, kind: str, sql: str) -> None:
     cursor.execute(f"CREATE OR REPLACE {kind} whole AS SELECT 0 AS i")
     with pytest.raises(adbc_driver_manager.ProgrammingError, match="CONVERSION_ERROR: "):
         cursor.executemany(sql, [("1",), ("2",), ("not a number",), ("4",)])
@@ -390,18 +386,18 @@ def test_bad_row_inside_a_transaction_can_be_rolled_back(connect: Callable[..., 
         assert rows(cursor, "SELECT i FROM in_transaction") == [(5,)]
 
 
-def test_unqualified_insert_lands_where_the_session_is(cursor: Any) -> None:
+def test_unqualified_insert_uses_the_current_schema(cursor: Any) -> None:
     cursor.execute("CREATE SCHEMA landing")
     cursor.execute("CREATE TABLE landed (i INTEGER)")
     cursor.execute("CREATE TABLE landing.landed (i INTEGER)")
     cursor.execute("CREATE TABLE memory.main.landed (i INTEGER)")
     sql = "INSERT INTO landed VALUES (?)"
-    changed(cursor, sql, [(1,), (2,)])
+    affected_rows(cursor, sql, [(1,), (2,)])
     cursor.execute("USE swanlake.landing")
-    changed(cursor, sql, [(3,), (4,)])
+    affected_rows(cursor, sql, [(3,), (4,)])
     cursor.execute(sql, (5,))
     cursor.execute("USE memory.main")
-    changed(cursor, sql, [(6,)])
+    affected_rows(cursor, sql, [(6,)])
     for table, expected in [
         ("swanlake.main.landed", [1, 2]),
         ("swanlake.landing.landed", [3, 4, 5]),
@@ -414,13 +410,13 @@ def test_unqualified_insert_lands_where_the_session_is(cursor: Any) -> None:
 # ---- the names of columns ------------------------------------------------------------------------
 
 
-def test_columns_are_named_alike_whatever_the_value(cursor: Any) -> None:
+def test_column_names_do_not_depend_on_the_value(cursor: Any) -> None:
     for value in (1, [1], None):
         cursor.execute("SELECT ?, ? IS NULL", (value, value))
         assert [column[0] for column in cursor.description] == ["$1", "($2 IS NULL)"]
 
 
-def test_query_bound_to_many_rows_with_nulls_among_them(cursor: Any) -> None:
+def test_query_bound_to_many_rows_accepts_nulls(cursor: Any) -> None:
     assert rows(cursor, "SELECT ?", pa.table({"s": ["a", None, "ccc"]})) == [
         ("a",),
         (None,),
@@ -428,7 +424,7 @@ def test_query_bound_to_many_rows_with_nulls_among_them(cursor: Any) -> None:
     ]
 
 
-def test_number_of_rows_is_that_of_all_executions(cursor: Any) -> None:
+def test_row_count_covers_all_executions(cursor: Any) -> None:
     cursor.execute("SELECT ?", pa.table({"i": [1, 2, 3]}))
     assert cursor.rowcount == 3
 
@@ -444,7 +440,7 @@ def test_query_bound_to_no_rows_is_empty_and_keeps_its_columns(cursor: Any) -> N
 
 def prepare(client: FlightSql, sql: str) -> Any:
     request = messages.ActionCreatePreparedStatementRequest(query=sql)
-    return client.ask("CreatePreparedStatement", request)
+    return client.action_result("CreatePreparedStatement", request)
 
 
 def close(client: FlightSql, handle: bytes) -> None:
@@ -470,7 +466,7 @@ def test_plain_flight_prepares_binds_and_executes(flight_sql: Callable[..., Flig
     assert table["b"].to_pylist() == [0, 1, 0, 1]
 
 
-def test_plain_flight_learns_that_a_change_is_one(flight_sql: Callable[..., FlightSql]) -> None:
+def test_prepare_marks_updates_in_its_result(flight_sql: Callable[..., FlightSql]) -> None:
     client = flight_sql()
     client.query("CREATE TEMP TABLE by_flight (i INTEGER)")
     prepared = prepare(client, "INSERT INTO by_flight VALUES (?)")
@@ -519,8 +515,8 @@ def flight_descriptor(command: Any) -> Any:
     return flight.FlightDescriptor.for_command(encode(command))
 
 
-def test_parameters_have_the_types_of_their_columns(cursor: Any) -> None:
-    """JDBC binds by this schema: a timestamp into a parameter that is said to be one."""
+def test_parameter_schema_has_the_column_types(cursor: Any) -> None:
+    """JDBC converts values to the types of this schema before it binds them."""
     cursor.execute("CREATE TABLE typed_parameters (i INTEGER, d DECIMAL(10, 2), t TIMESTAMP)")
     decimal, timestamp = pa.decimal128(10, 2), pa.timestamp("us")
     for sql, types in [

@@ -1,4 +1,4 @@
-"""The protocol at its edges: what is not understood is an error each, and the server lives."""
+"""Malformed and unsupported requests get an error each, and the server survives them."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ COMMANDS: list[Message] = [
 CLEAN_ERRORS = (flight.FlightError, pa.ArrowException)
 
 
-def test_every_command_survives_its_own_encoding() -> None:
+def test_commands_survive_encoding_and_decoding() -> None:
     for command in COMMANDS:
         assert decode(encode(command)) == command
 
 
-def test_list_actions_names_what_do_action_answers(flight_sql: Open) -> None:
+def test_list_actions_names_every_action(flight_sql: Open) -> None:
     connection = flight_sql()
     names = {action.type for action in connection.client.list_actions(connection.options())}
     assert {
@@ -65,19 +65,19 @@ def test_list_actions_names_what_do_action_answers(flight_sql: Open) -> None:
 @pytest.mark.parametrize(
     "name", ["NoSuchAction", "BeginSavepoint", "CreatePreparedSubstraitPlan", ""]
 )
-def test_an_unknown_action_is_not_supported(flight_sql: Open, name: str) -> None:
+def test_unknown_action_is_refused(flight_sql: Open, name: str) -> None:
     with pytest.raises(pa.ArrowNotImplementedError, match="NOT_SUPPORTED"):
         flight_sql().action(name)
 
 
-def test_a_path_is_not_a_command(flight_sql: Open) -> None:
+def test_path_descriptor_is_refused(flight_sql: Open) -> None:
     connection = flight_sql()
     path = flight.FlightDescriptor.for_path("a", "b")
     with pytest.raises(pa.ArrowInvalid, match="INVALID_REQUEST"):
         connection.client.get_flight_info(path, connection.options())
 
 
-def test_a_command_in_the_wrong_place_is_refused(flight_sql: Open) -> None:
+def test_command_for_another_method_is_refused(flight_sql: Open) -> None:
     connection = flight_sql()
     with pytest.raises(pa.ArrowNotImplementedError, match="NOT_SUPPORTED"):
         connection.info(messages.CommandStatementUpdate(query="SELECT 1"))
@@ -88,13 +88,13 @@ def test_a_command_in_the_wrong_place_is_refused(flight_sql: Open) -> None:
         connection.client.do_get(ticket, connection.options()).read_all()
 
 
-def test_an_overlong_session_id_is_refused(flight_sql: Open) -> None:
+def test_overlong_session_id_is_refused(flight_sql: Open) -> None:
     with pytest.raises(pa.ArrowInvalid, match="INVALID_REQUEST"):
         flight_sql(x_swanlake_session_id="x" * 1000).query("SELECT 1")
 
 
 def garbage(generator: random.Random) -> bytes:
-    """A message that is random, cut short, mutated or of the wrong kind."""
+    """A message that is random, truncated, mutated or has trailing bytes."""
     whole = encode(generator.choice(COMMANDS))
     match generator.randrange(4):
         case 0:
@@ -149,11 +149,11 @@ def check_fuzz(connection: FlightSql, seed: int, count: int) -> None:
     assert connection.query("SELECT 42 AS i")["i"].to_pylist() == [42]
 
 
-def test_garbage_is_an_error_each_and_the_server_lives(flight_sql: Open) -> None:
+def test_server_survives_garbage(flight_sql: Open) -> None:
     check_fuzz(flight_sql(), seed=20260101, count=1000)
 
 
 @pytest.mark.slow
-def test_ten_thousand_messages_of_garbage(flight_sql: Open) -> None:
+def test_server_survives_ten_thousand_garbage_messages(flight_sql: Open) -> None:
     seed = random.SystemRandom().randrange(1 << 32)
     check_fuzz(flight_sql(), seed, count=10_000)

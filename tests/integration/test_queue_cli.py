@@ -17,9 +17,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from swanlake.cli.commands import swanlake as command
-from swanlake.cli.connection import DEFAULT_URL
+from swanlake.cli.remote import DEFAULT_URL
 from swanlake.client import FlightSQLClient
-from tests.cli_results import done, refused
+from tests.cli_results import assert_failed, assert_succeeded
 from tests.server_process import ServerProcess
 
 Queue = Callable[..., Result]
@@ -34,13 +34,13 @@ def run(*arguments: str) -> Result:
 
 @pytest.fixture
 def own_server(start_server: Callable[..., ServerProcess]) -> ServerProcess:
-    """A server whose queue nobody else writes to."""
+    """A server for one test."""
     return start_server()
 
 
 @pytest.fixture
 def queue(own_server: ServerProcess) -> Queue:
-    """``queue("flush", "t")``"""
+    """Runs a command: ``queue("flush", "t")``."""
 
     def run_queue(*arguments: str) -> Result:
         return run(*arguments, "--url", own_server.url)
@@ -50,29 +50,29 @@ def queue(own_server: ServerProcess) -> Queue:
 
 @pytest.fixture
 def sql(own_server: ServerProcess) -> Iterator[Callable[[str], list[dict[str, Any]]]]:
-    """Runs a text and gives its rows."""
+    """Runs a statement and returns its rows."""
     with FlightSQLClient(own_server.url) as connection:
         yield lambda text: connection.execute(text).table.to_pylist()
 
 
 def rows_of(result: Result) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = json.loads(done(result))
+    rows: list[dict[str, Any]] = json.loads(assert_succeeded(result))
     return rows
 
 
-def test_an_empty_queue(queue: Queue) -> None:
-    assert done(queue("list")) == "The queue is empty.\n"
-    assert done(queue("show")) == "The queue is empty.\n"
-    assert done(queue("show", "t")) == "Nothing is queued for t.\n"
-    assert done(queue("flush")) == "The queue is empty.\n"
-    assert done(queue("flush", "main.t")) == "Nothing is queued for main.t.\n"
-    assert done(queue("dead-letters")) == "There are no dead letters.\n"
-    assert done(queue("replay", "--all")) == "There is nothing to replay.\n"
+def test_commands_on_an_empty_queue_report_nothing(queue: Queue) -> None:
+    assert assert_succeeded(queue("list")) == "The queue is empty.\n"
+    assert assert_succeeded(queue("show")) == "The queue is empty.\n"
+    assert assert_succeeded(queue("show", "t")) == "Nothing is queued for t.\n"
+    assert assert_succeeded(queue("flush")) == "The queue is empty.\n"
+    assert assert_succeeded(queue("flush", "main.t")) == "Nothing is queued for main.t.\n"
+    assert assert_succeeded(queue("dead-letters")) == "There are no dead letters.\n"
+    assert assert_succeeded(queue("replay", "--all")) == "There is nothing to replay.\n"
     for name in ("list", "show", "flush", "dead-letters"):
-        assert done(queue(name, "--format", "json")) == "[]\n"
+        assert assert_succeeded(queue(name, "--format", "json")) == "[]\n"
 
 
-def test_rows_from_the_queue_to_the_lake(queue: Queue, sql: Callable[..., Any]) -> None:
+def test_list_show_and_flush_queued_rows(queue: Queue, sql: Callable[..., Any]) -> None:
     sql('CREATE TABLE a (i INTEGER); CREATE TABLE "it\'s" (i INTEGER)')
     sql("INSERT INTO duckling_queue.a VALUES (1), (2)")
     sql('INSERT INTO duckling_queue."it\'s" VALUES (3)')
@@ -82,7 +82,7 @@ def test_rows_from_the_queue_to_the_lake(queue: Queue, sql: Callable[..., Any]) 
         ("a", "open", 2),
         ("it's", "open", 1),
     ]
-    shown = done(queue("show"))
+    shown = assert_succeeded(queue("show"))
     assert "open" in shown
     assert ".arrows" not in shown
     [segment] = rows_of(queue("show", 'main."it\'s"', "--format", "json"))
@@ -94,22 +94,25 @@ def test_rows_from_the_queue_to_the_lake(queue: Queue, sql: Callable[..., Any]) 
     [flushed] = rows_of(queue("flush", 'swanlake.main."it\'s"', "--format", "json"))
     assert (flushed["rows"], flushed["files"], flushed["dead_letters"]) == (1, 1, 0)
     assert [row["table_name"] for row in rows_of(queue("list", "--format", "json"))] == ["a"]
-    assert "│ a " in done(queue("flush"))
-    assert done(queue("list")) == "The queue is empty.\n"
+    assert "│ a " in assert_succeeded(queue("flush"))
+    assert assert_succeeded(queue("list")) == "The queue is empty.\n"
     assert sql("FROM a ORDER BY i") == [{"i": 1}, {"i": 2}]
 
 
-def test_pause_and_resume(queue: Queue, sql: Callable[..., Any]) -> None:
+def test_paused_queue_refuses_flush_until_resumed(queue: Queue, sql: Callable[..., Any]) -> None:
     sql("CREATE TABLE t (i INTEGER)")
-    assert done(queue("pause")) == "The queue is paused: it takes rows and flushes none.\n"
+    assert (
+        assert_succeeded(queue("pause"))
+        == "The queue is paused: it accepts rows but does not flush them.\n"
+    )
     sql("INSERT INTO duckling_queue.t VALUES (1)")
-    assert "paused" in done(queue("list"))
-    refused(queue("flush"), 1, "The queue is paused")
-    assert done(queue("resume")) == "The queue flushes again.\n"
+    assert "paused" in assert_succeeded(queue("list"))
+    assert_failed(queue("flush"), 1, "The queue is paused")
+    assert assert_succeeded(queue("resume")) == "The queue has resumed flushing.\n"
     assert rows_of(queue("flush", "--format", "json"))[0]["rows"] == 1
 
 
-def test_dead_letters_and_their_replay(queue: Queue, sql: Callable[..., Any]) -> None:
+def test_dead_letters_are_listed_and_replayed(queue: Queue, sql: Callable[..., Any]) -> None:
     sql("CREATE TABLE t (i INTEGER); CREATE TABLE u (i INTEGER)")
     for table in ("t", "u"):
         sql(f"INSERT INTO duckling_queue.{table} VALUES (7)")
@@ -117,30 +120,30 @@ def test_dead_letters_and_their_replay(queue: Queue, sql: Callable[..., Any]) ->
     flushed = queue("flush")
     assert flushed.exit_code == 1
     assert flushed.stderr == (
-        "swanlake: 2 segments became dead letters; `swanlake queue dead-letters` says why.\n"
+        "swanlake: 2 segments became dead letters; `swanlake queue dead-letters` shows why.\n"
     )
     assert "│ t " in flushed.stdout
 
     letters = rows_of(queue("dead-letters", "--format", "json"))
-    letters.sort(key=lambda row: str(row["table_name"]))  # two flushes ran side by side
+    letters.sort(key=lambda row: str(row["table_name"]))  # the two tables are flushed concurrently
     assert [(row["table_name"], row["rows"], row["replayable"]) for row in letters] == [
         ("t", 1, True),
         ("u", 1, True),
     ]
-    assert all("is gone" in row["reason"] for row in letters)
-    shown = done(queue("dead-letters"))
+    assert all("does not exist" in row["reason"] for row in letters)
+    shown = assert_succeeded(queue("dead-letters"))
     assert letters[0]["segment_id"] in shown
     assert letters[0]["path"] not in shown
 
-    refused(queue("replay", letters[0]["segment_id"]), 1, r"There is no table main\.t")
-    refused(queue("replay", "no-such-letter"), 1, "There is no dead letter no-such-letter")
+    assert_failed(queue("replay", letters[0]["segment_id"]), 1, r"There is no table main\.t")
+    assert_failed(queue("replay", "no-such-letter"), 1, "There is no dead letter no-such-letter")
     sql("CREATE TABLE t (i INTEGER)")
-    assert letters[0]["segment_id"] in done(queue("replay", letters[0]["segment_id"]))
+    assert letters[0]["segment_id"] in assert_succeeded(queue("replay", letters[0]["segment_id"]))
     sql("CREATE TABLE u (i INTEGER)")
     [replayed] = rows_of(queue("replay", "--all", "--format", "json"))
     assert replayed["segment_id"] == letters[1]["segment_id"]
-    assert done(queue("dead-letters")) == "There are no dead letters.\n"
-    queue("flush")  # the director may have been faster
+    assert assert_succeeded(queue("dead-letters")) == "There are no dead letters.\n"
+    queue("flush")  # the background flush may have been faster
     assert sql("FROM t UNION ALL FROM u") == [{"i": 7}, {"i": 7}]
 
 
@@ -158,11 +161,11 @@ def test_wrong_arguments_exit_2(arguments: list[str]) -> None:
     assert run(*arguments).exit_code == 2
 
 
-def test_a_name_that_is_none_exits_1(queue: Queue, sql: Callable[..., Any]) -> None:
+def test_invalid_table_name_exits_1(queue: Queue, sql: Callable[..., Any]) -> None:
     sql("CREATE TABLE t (i INTEGER)")
     sql("INSERT INTO duckling_queue.t VALUES (1)")
     for name in ("show", "flush"):
-        refused(queue(name, "a.b.c.d"), 1, "write catalog.schema.table")
+        assert_failed(queue(name, "a.b.c.d"), 1, "write catalog.schema.table")
 
 
 def test_no_connection_exits_2(tmp_path: Path) -> None:
@@ -171,21 +174,24 @@ def test_no_connection_exits_2(tmp_path: Path) -> None:
         url = f"grpc://127.0.0.1:{free.getsockname()[1]}"
         for name in COMMANDS:
             arguments = [name, "--all"] if name == "replay" else [name]
-            refused(run(*arguments, "--url", url), 2, f"Cannot connect to {url}: ")
-    refused(run("list", "--url", "nowhere"), 2, "nowhere")
-    refused(run("list", "--token-file", str(tmp_path / "none")), 2, "cannot be read")
+            assert_failed(run(*arguments, "--url", url), 2, f"Cannot connect to {url}: ")
+    assert_failed(run("list", "--url", "nowhere"), 2, "nowhere")
+    assert_failed(run("list", "--token-file", str(tmp_path / "none")), 2, "cannot be read")
 
 
-def test_a_token_is_needed_where_the_server_asks_for_one(
+def test_server_with_tokens_refuses_commands_without_one(
     start_server: Callable[..., ServerProcess], tmp_path: Path
 ) -> None:
     tokens = tmp_path / "home0" / "tokens"
     tokens.mkdir(parents=True)
     (tokens / "alice").write_text("secret-word\n")
     server = start_server("--auth", "token")
-    refused(run("list", "--url", server.url), 2, "Cannot connect to ")
+    assert_failed(run("list", "--url", server.url), 2, "Cannot connect to ")
     token = str(tokens / "alice")
-    assert done(run("list", "--url", server.url, "--token-file", token)) == "The queue is empty.\n"
+    assert (
+        assert_succeeded(run("list", "--url", server.url, "--token-file", token))
+        == "The queue is empty.\n"
+    )
 
 
 # ---- the document --------------------------------------------------------------------------------
@@ -200,7 +206,7 @@ def test_every_command_is_documented() -> None:
     assert re.findall(r"^swanlake queue ([a-z-]+)", shell, re.MULTILINE) == list(COMMANDS)
 
 
-def test_the_examples_of_the_document(
+def test_documented_examples_run(
     own_server: ServerProcess, queue: Queue, sql: Callable[..., Any]
 ) -> None:
     writing, reading = blocks("sql")
@@ -210,9 +216,9 @@ def test_the_examples_of_the_document(
     for program in blocks("python"):
         program = program.replace(DEFAULT_URL, own_server.url)
         subprocess.run([sys.executable, "-c", program], check=True)
-    # 1, ten ticks and 12; 13 to 16; and 17 once.
+    # 1, ten rows, 12, 13 to 16, and 17 once.
     assert next(iter(sql(reading)[0].values())) == 17
     (shell,) = blocks("sh")
     for line in shell.splitlines():
-        done(queue(*shlex.split(line, comments=True)[2:]))
+        assert_succeeded(queue(*shlex.split(line, comments=True)[2:]))
     assert sql("SELECT count(*) AS n, count(seen) AS seen FROM events") == [{"n": 17, "seen": 17}]

@@ -1,4 +1,4 @@
-"""The tour of the README does what it says, word for word."""
+"""The commands and programs of the README run as printed."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.ducks import stock_duckdb
 from tests.server_process import ServerProcess
+from tests.stock_duckdb import stock_duckdb
 
 README = Path(__file__).parents[2] / "README.md"
 DEFAULT_URL = "grpc://127.0.0.1:4214"
@@ -21,17 +21,19 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", README.read_text(), re.DOTALL)
 
 
-def test_the_tour(start_server: Callable[..., ServerProcess]) -> None:
+def test_readme_examples_run(start_server: Callable[..., ServerProcess]) -> None:
     server = start_server()
     environment = {"SWANLAKE_URL": server.url, "SWANLAKE_HOME": str(server.home)}
 
     def run(*command: str) -> str:
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        finished = subprocess.run(
+            command, capture_output=True, text=True, env=environment, check=False
+        )
+        assert finished.returncode == 0, finished.stderr
+        return finished.stdout
 
-    def run_block(with_words: str) -> list[str]:
-        (shell,) = [block for block in blocks("sh") if with_words in block]
+    def run_block(containing: str) -> list[str]:
+        (shell,) = [block for block in blocks("sh") if containing in block]
         return [
             run(sys.executable, "-m", "swanlake", *shlex.split(line)[1:])
             for line in shell.splitlines()

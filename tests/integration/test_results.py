@@ -1,4 +1,4 @@
-"""Results: streamed in bounded memory, whole however clients interleave, stopped when unwanted."""
+"""Results: streamed in bounded memory, complete when interleaved, cancelled on request."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ import pyarrow.flight as flight
 import pytest
 
 from swanlake.protocol import Actions, encode, messages
-from tests.flight import FlightSql, eventually
+from tests.flight import FlightSql
+from tests.queries import ENDLESS_QUERY
 from tests.server_process import ServerProcess
+from tests.waiting import eventually
 
 Open = Callable[..., FlightSql]
 
-ENDLESS = "SELECT count(*) FROM range(100000000000) a(x) WHERE x % 7 = 3"
 LARGE = "SELECT x, x * 2 AS y, 'row ' || x AS s FROM range(3000000) r(x)"
 
 
-#: DuckDB reports one such error in a hundred as the interrupt of its other threads.
+#: DuckDB reports about one such error in a hundred as an interrupt of its other threads.
 FAILED_LATE = (pa.ArrowInvalid, flight.FlightInternalError)
 LATE = r"INVALID_INPUT_ERROR: .*late|INTERRUPT_ERROR"
 
@@ -45,7 +46,7 @@ def test_two_cursors_of_one_connection_keep_all_their_rows(connect: Callable[...
     assert other_head.num_rows + other_rest == 500_000
 
 
-def test_interleaved_results_spill_and_come_back_whole(
+def test_interleaved_results_spill_to_disk_and_stay_complete(
     start_server: Callable[..., ServerProcess], flight_sql: Open
 ) -> None:
     server = start_server("--result-buffer-bytes", "100000")
@@ -58,7 +59,7 @@ def test_interleaved_results_spill_and_come_back_whole(
     assert list((server.home / "tmp").glob("result-*")) == []
 
 
-def test_a_result_is_what_it_was_when_the_statement_ran(flight_sql: Open) -> None:
+def test_result_is_unaffected_by_later_statements(flight_sql: Open) -> None:
     connection = flight_sql()
     connection.query("CREATE TEMP TABLE changing AS SELECT x FROM range(800000) r(x)")
     info = connection.execute("FROM changing")
@@ -66,7 +67,7 @@ def test_a_result_is_what_it_was_when_the_statement_ran(flight_sql: Open) -> Non
     assert connection.fetch(info).read_all().num_rows == 800_000
 
 
-def test_an_open_result_survives_commit(flight_sql: Open) -> None:
+def test_open_result_survives_rollback(flight_sql: Open) -> None:
     connection = flight_sql()
     connection.query("BEGIN; CREATE TEMP TABLE inside AS SELECT x FROM range(600000) r(x)")
     info = connection.execute("FROM inside")
@@ -74,7 +75,7 @@ def test_an_open_result_survives_commit(flight_sql: Open) -> None:
     assert connection.fetch(info).read_all().num_rows == 600_000
 
 
-def test_memory_stays_bounded_however_large_the_result(
+def test_large_result_is_streamed_in_bounded_memory(
     start_server: Callable[..., ServerProcess], flight_sql: Open
 ) -> None:
     server = start_server()
@@ -93,7 +94,7 @@ def test_memory_stays_bounded_however_large_the_result(
     assert peak - before < 200 * 1024 * 1024
 
 
-def test_an_error_in_mid_stream_reaches_the_client(flight_sql: Open) -> None:
+def test_error_while_streaming_reaches_the_client(flight_sql: Open) -> None:
     connection = flight_sql()
     sql = "SELECT CASE WHEN x = 2900000 THEN error('late') ELSE x END FROM range(3000000) r(x)"
     info = connection.execute(sql)
@@ -106,8 +107,8 @@ def is_idle(observer: FlightSql) -> bool:
     return bool(observer.status()["statements_running"] == 0)
 
 
-class Executing:
-    """Executes a statement in a thread, and keeps the error that ended it."""
+class BackgroundExecution:
+    """Executes a statement in a thread and records its error."""
 
     def __init__(self, execute: Callable[[str], Any], sql: str) -> None:
         self._execute = execute
@@ -132,7 +133,7 @@ def test_cancel_from_another_thread_ends_the_statement(
 ) -> None:
     connection, observer = connect(), flight_sql()
     with connection.cursor() as cursor:
-        executing = Executing(cursor.execute, ENDLESS)
+        executing = BackgroundExecution(cursor.execute, ENDLESS_QUERY)
         eventually(lambda: observer.status()["statements_running"] == 1)
         cursor.adbc_cancel()
         executing.join()
@@ -145,13 +146,13 @@ def test_cancel_from_another_thread_ends_the_statement(
         assert cursor.fetchall() == [(1,)]
 
 
-def test_a_vanished_client_stops_its_query(flight_sql: Open, server: ServerProcess) -> None:
+def test_query_of_a_disconnected_client_is_stopped(flight_sql: Open, server: ServerProcess) -> None:
     observer = flight_sql()
     client = FlightSql(server.url)
     with pytest.raises(flight.FlightTimedOutError):
         client.client.get_flight_info(
             flight.FlightDescriptor.for_command(
-                encode(messages.CommandStatementQuery(query=ENDLESS))
+                encode(messages.CommandStatementQuery(query=ENDLESS_QUERY))
             ),
             client.options(seconds=0.5),
         )
@@ -159,8 +160,8 @@ def test_a_vanished_client_stops_its_query(flight_sql: Open, server: ServerProce
     eventually(lambda: is_idle(observer), 5)
 
 
-class Reading:
-    """Reads a result to its end in a thread, and keeps the error that ended it."""
+class BackgroundRead:
+    """Reads a result to its end in a thread and records its error."""
 
     def __init__(self, reader: Any) -> None:
         self._reader = reader
@@ -170,7 +171,7 @@ class Reading:
 
     def _read(self) -> None:
         try:
-            while True:  # not read_all(): it answers a cancellation with KeyboardInterrupt
+            while True:  # not read_all(), which turns a cancellation into KeyboardInterrupt
                 self._reader.read_chunk()
         except (flight.FlightError, pa.ArrowException) as error:
             self.error = error
@@ -180,14 +181,14 @@ class Reading:
         assert not self._thread.is_alive()
 
 
-#: Megabytes come at once; the last row would take for ever.
+#: The first megabytes come at once; the last row never.
 UNFINISHED = "SELECT x FROM range(100000000000) r(x) WHERE x < 3000000 OR x = 99999999999"
 
 
-def test_a_client_that_stops_fetching_stops_its_query(flight_sql: Open) -> None:
+def test_query_of_a_cancelled_fetch_is_stopped(flight_sql: Open) -> None:
     observer, connection = flight_sql(), flight_sql()
     reader = connection.fetch(connection.execute(UNFINISHED))
-    reading = Reading(reader)
+    reading = BackgroundRead(reader)
     eventually(lambda: observer.status()["statements_running"] == 1)
     reader.cancel()
     eventually(lambda: is_idle(observer), 5)
@@ -200,7 +201,7 @@ def cancel_result(connection: FlightSql, info: Any) -> int:
     return int(messages.CancelFlightInfoResult.FromString(answer).status)
 
 
-def test_cancel_flight_info_from_another_connection(flight_sql: Open) -> None:
+def test_cancel_flight_info_works_from_another_connection(flight_sql: Open) -> None:
     connection, other = flight_sql(), flight_sql()
     info = connection.execute(LARGE)
     status = messages.CancelFlightInfoResult
@@ -211,20 +212,20 @@ def test_cancel_flight_info_from_another_connection(flight_sql: Open) -> None:
     assert connection.query("SELECT 1").num_rows == 1
 
 
-def test_cancel_query_stops_a_fetch_under_way(flight_sql: Open) -> None:
+def test_cancel_query_stops_a_running_fetch(flight_sql: Open) -> None:
     connection, other = flight_sql(), flight_sql()
     info = connection.execute(UNFINISHED)
-    reading = Reading(connection.fetch(info))
+    reading = BackgroundRead(connection.fetch(info))
     eventually(lambda: other.status()["statements_running"] == 1)
     request = messages.ActionCancelQueryRequest(info=info.serialize())
     refused = messages.ActionCancelQueryResult.CANCEL_RESULT_NOT_CANCELLABLE
-    assert other.ask("CancelQuery", request).result != refused
+    assert other.action_result("CancelQuery", request).result != refused
     reading.join()
     assert isinstance(reading.error, flight.FlightCancelledError)
     assert "QUERY_CANCELLED" in str(reading.error)
 
 
-def test_cancel_reaches_a_result_between_two_batches(flight_sql: Open) -> None:
+def test_cancel_stops_a_result_between_two_batches(flight_sql: Open) -> None:
     connection, other = flight_sql(), flight_sql()
     info = connection.execute("SELECT x, 'some text ' || x AS s FROM range(20000000) r(x)")
     reader = connection.fetch(info)
@@ -232,25 +233,25 @@ def test_cancel_reaches_a_result_between_two_batches(flight_sql: Open) -> None:
     eventually(lambda: is_idle(other))  # the client does not read, so the server does not fetch
     refused = messages.CancelFlightInfoResult.CANCEL_STATUS_NOT_CANCELLABLE
     assert cancel_result(other, info) != refused
-    reading = Reading(reader)
+    reading = BackgroundRead(reader)
     reading.join()
     assert "QUERY_CANCELLED" in str(reading.error)
 
 
-def test_cancel_by_query_id_while_it_executes(flight_sql: Open) -> None:
+def test_cancel_by_query_id_stops_an_executing_statement(flight_sql: Open) -> None:
     query_id = str(uuid.uuid4())
     connection, other = flight_sql(x_swanlake_query_id=query_id), flight_sql()
-    executing = Executing(connection.execute, ENDLESS)
+    executing = BackgroundExecution(connection.execute, ENDLESS_QUERY)
     request = messages.ActionCancelByQueryIdRequest(query_id=query_id)
     refused = messages.ActionCancelQueryResult.CANCEL_RESULT_NOT_CANCELLABLE
-    eventually(lambda: other.ask(Actions.CANCEL_BY_QUERY_ID, request).result != refused)
+    eventually(lambda: other.action_result(Actions.CANCEL_BY_QUERY_ID, request).result != refused)
     executing.join()
     assert isinstance(executing.error, flight.FlightCancelledError)
     assert "QUERY_CANCELLED" in str(executing.error)
 
 
 @pytest.mark.parametrize("way", ["setting", "option", "header"])
-def test_the_query_timeout_is_enforced(
+def test_query_timeout_is_enforced(
     way: str, start_server: Callable[..., ServerProcess], flight_sql: Open
 ) -> None:
     flags = ["--query-timeout-seconds", "0.3"] if way == "setting" else []
@@ -262,21 +263,21 @@ def test_the_query_timeout_is_enforced(
         request.session_options["query_timeout_seconds"].double_value = 0.3
         connection.action("SetSessionOptions", request, bare=True)
     with pytest.raises(flight.FlightTimedOutError, match=r"QUERY_TIMEOUT: .*0\.3 s"):
-        connection.query(ENDLESS)
+        connection.query(ENDLESS_QUERY)
     assert connection.query("SELECT 1").num_rows == 1
 
 
-def test_a_statement_that_is_stopped_in_a_transaction_aborts_it(flight_sql: Open) -> None:
+def test_timed_out_statement_aborts_its_transaction(flight_sql: Open) -> None:
     connection = flight_sql()
     connection.query("BEGIN")
     with pytest.raises(flight.FlightTimedOutError):
-        connection.query(ENDLESS, x_swanlake_query_timeout_seconds="0.2")
+        connection.query(ENDLESS_QUERY, x_swanlake_query_timeout_seconds="0.2")
     with pytest.raises(pa.ArrowInvalid, match="TRANSACTION_ABORTED"):
         connection.query("SELECT 1")
     connection.query("ROLLBACK")
 
 
-def test_a_bad_timeout_header_is_refused(flight_sql: Open) -> None:
+def test_invalid_timeout_header_is_refused(flight_sql: Open) -> None:
     for value in ("soon", "-1", "nan", "inf"):
         with pytest.raises(pa.ArrowInvalid, match="INVALID_REQUEST"):
             flight_sql().query("SELECT 1", x_swanlake_query_timeout_seconds=value)
@@ -301,17 +302,15 @@ def is_aborted(connection: FlightSql) -> bool:
     return False
 
 
-#: The first batches come at once; each later one takes seconds.
+#: The first batches come at once; every later one takes seconds.
 SLOW = """SELECT CASE WHEN i < 400000 THEN i ELSE list_sum(range(50000 + i % 2))::BIGINT END AS x
 FROM range(3000000) r(i)"""
 LATE_ERROR = "SELECT CASE WHEN i = 900000 THEN error('late') ELSE i END FROM range(1000000) r(i)"
 
 
 @pytest.mark.parametrize("way", ["fetched", "not fetched", "timeout", "cancelled", "abandoned"])
-def test_a_result_that_fails_after_its_statement_aborts_the_transaction(
-    flight_sql: Open, way: str
-) -> None:
-    """DuckDB answers COMMIT with success there, and rolls back: rows acknowledged and lost."""
+def test_result_that_fails_while_fetched_aborts_the_transaction(flight_sql: Open, way: str) -> None:
+    """DuckDB rolls back but reports COMMIT as successful: acknowledged rows would be lost."""
     connection, other = flight_sql(), flight_sql()
     connection.query("CREATE OR REPLACE TABLE late (i INTEGER)")
     connection.query("BEGIN; INSERT INTO late VALUES (1)")
@@ -328,18 +327,20 @@ def test_a_result_that_fails_after_its_statement_aborts_the_transaction(
                 connection.fetch(info).read_all()
         case "cancelled":
             info = connection.execute(SLOW)
-            reading = Reading(connection.fetch(info))
+            reading = BackgroundRead(connection.fetch(info))
             eventually(lambda: other.status()["statements_running"] == 1)
             cancel_result(other, info)
             reading.join()
         case "abandoned":
             reader = connection.fetch(connection.execute(SLOW))
-            reading = Reading(reader)
+            reading = BackgroundRead(reader)
             eventually(lambda: other.status()["statements_running"] == 1)
             reader.cancel()
             reading.join()
             eventually(lambda: is_idle(other))
-            if not is_aborted(connection):  # between two batches nothing was there to interrupt
+            if not is_aborted(
+                connection
+            ):  # between two batches nothing runs that could be interrupted
                 connection.query("COMMIT")
                 assert connection.query("FROM late").num_rows == 1
                 return
@@ -349,7 +350,7 @@ def test_a_result_that_fails_after_its_statement_aborts_the_transaction(
     assert connection.query("FROM late").num_rows == 0
 
 
-def test_a_statement_behind_a_slow_result_keeps_its_own_limit(flight_sql: Open) -> None:
+def test_statement_queued_behind_a_slow_result_times_out(flight_sql: Open) -> None:
     connection = flight_sql()
     info = connection.execute(SLOW)
     started = time.monotonic()
@@ -369,17 +370,17 @@ def test_closing_a_session_with_a_slow_result_is_quick(flight_sql: Open) -> None
     eventually(lambda: is_idle(other))
 
 
-def test_cancel_reaches_a_statement_that_waits_for_its_turn(flight_sql: Open) -> None:
+def test_cancel_stops_a_statement_queued_in_its_session(flight_sql: Open) -> None:
     name, query_id = str(uuid.uuid4()), str(uuid.uuid4())
     running = flight_sql(x_swanlake_session_id=name)
     waiting = flight_sql(x_swanlake_session_id=name, x_swanlake_query_id=query_id)
     other = flight_sql()
-    endless = Executing(running.execute, ENDLESS)
+    endless = BackgroundExecution(running.execute, ENDLESS_QUERY)
     eventually(lambda: other.status()["statements_running"] == 1)
-    queued = Executing(waiting.execute, "CREATE TABLE never_made AS SELECT 1")
+    queued = BackgroundExecution(waiting.execute, "CREATE TABLE never_made AS SELECT 1")
     request = messages.ActionCancelByQueryIdRequest(query_id=query_id)
     done = messages.ActionCancelQueryResult.CANCEL_RESULT_CANCELLED
-    eventually(lambda: other.ask(Actions.CANCEL_BY_QUERY_ID, request).result == done)
+    eventually(lambda: other.action_result(Actions.CANCEL_BY_QUERY_ID, request).result == done)
     queued.join()
     assert "QUERY_CANCELLED" in str(queued.error)
     running.close_session()
@@ -391,15 +392,15 @@ def test_cancel_reaches_a_statement_that_waits_for_its_turn(flight_sql: Open) ->
 def test_cancel_stops_a_result_that_is_already_buffered(flight_sql: Open) -> None:
     connection, other = flight_sql(), flight_sql()
     info = connection.execute("SELECT i, 'text ' || i AS s FROM range(6000000) r(i)")
-    connection.query("SELECT 1")  # sets the rest of it aside
+    connection.query("SELECT 1")  # makes the server buffer the rest of the result
     reader = connection.fetch(info)
     reader.read_chunk()
     cancel_result(other, info)
-    reading = Reading(reader)
+    reading = BackgroundRead(reader)
     reading.join()
     assert "QUERY_CANCELLED" in str(reading.error)
 
 
-def test_every_statement_of_a_text_runs_to_its_end(flight_sql: Open) -> None:
+def test_error_in_an_earlier_statement_is_reported(flight_sql: Open) -> None:
     with pytest.raises(FAILED_LATE, match=LATE):
         flight_sql().query(LATE_ERROR + "; SELECT 2")

@@ -1,4 +1,4 @@
-"""After a fatal error of DuckDB the server has a new engine, and only what ran has failed."""
+"""After a fatal DuckDB error the server opens a new engine; only running statements fail."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from swanlake.config import Settings
 from swanlake.engine import instance
 from swanlake.engine.database import open_database
 from swanlake.server.app import Server
-from tests.flight import FlightSql, eventually
+from tests.flight import FlightSql
+from tests.queries import ENDLESS_QUERY
+from tests.waiting import eventually
 
 Open = Callable[..., FlightSql]
 
-#: DuckDB's own switch for a checkpoint that dies; it takes the whole instance with it, but only on
-#: the database the instance was opened with, which is why the first engine here has a file.
+#: DuckDB's debug option for a failing checkpoint. It invalidates the instance, but only on the
+#: database the instance was opened with, so the first engine is opened on a file.
 FATAL = "SET debug_checkpoint_abort = 'before_truncate'; FORCE CHECKPOINT breakable"
-ENDLESS = "SELECT count(*) FROM range(100000000000) r(x) WHERE x % 7 = 3"
 
 
 @pytest.fixture
@@ -59,25 +60,25 @@ def break_engine(connection: FlightSql) -> None:
         connection.query(FATAL)
 
 
-def test_sessions_go_on_with_their_settings(open_flight: Open) -> None:
+def test_sessions_keep_their_settings(open_flight: Open) -> None:
     breaker, idle = open_flight(), open_flight()
-    idle.query("CREATE SCHEMA s; CREATE TABLE s.kept AS SELECT 1 AS i; USE swanlake.s")
+    idle.query("CREATE SCHEMA s; CREATE TABLE s.t AS SELECT 1 AS i; USE swanlake.s")
     idle.query("SET VARIABLE answer = 42")
     break_engine(breaker)
-    found = idle.query("SELECT i, getvariable('answer') AS v FROM kept")
-    assert found.to_pylist() == [{"i": 1, "v": 42}]
+    rows = idle.query("SELECT i, getvariable('answer') AS v FROM t")
+    assert rows.to_pylist() == [{"i": 1, "v": 42}]
     assert breaker.query("SELECT 1").num_rows == 1
 
 
-def test_sessions_go_on_in_the_catalog_they_used(open_flight: Open) -> None:
+def test_sessions_keep_their_current_catalog(open_flight: Open) -> None:
     breaker, idle = open_flight(), open_flight()
     idle.query("CALL swanlake_create_catalog('other')")
-    idle.query("USE other; CREATE TABLE kept AS SELECT 1 AS i")
+    idle.query("USE other; CREATE TABLE t AS SELECT 1 AS i")
     break_engine(breaker)
-    assert idle.query("FROM kept").num_rows == 1
+    assert idle.query("FROM t").num_rows == 1
 
 
-def test_a_session_that_lost_something_is_told_so_once(open_flight: Open) -> None:
+def test_session_that_lost_state_gets_one_error(open_flight: Open) -> None:
     breaker, temporary, transaction = open_flight(), open_flight(), open_flight()
     temporary.query("CREATE TEMP TABLE t AS SELECT 1 AS i")
     transaction.query("CREATE TABLE in_tx (i INTEGER)")
@@ -91,13 +92,15 @@ def test_a_session_that_lost_something_is_told_so_once(open_flight: Open) -> Non
     assert transaction.query("FROM in_tx").num_rows == 0
 
 
-def test_only_what_was_running_fails(open_flight: Open, server: Server) -> None:
+def test_running_statement_fails_and_its_session_recovers(
+    open_flight: Open, server: Server
+) -> None:
     breaker, running = open_flight(), open_flight()
     failures: list[Exception] = []
 
     def run() -> None:
         try:
-            running.query(ENDLESS, x_swanlake_query_timeout_seconds="5")
+            running.query(ENDLESS_QUERY, x_swanlake_query_timeout_seconds="5")
         except (flight.FlightError, pa.ArrowException) as error:
             failures.append(error)
 
@@ -110,22 +113,22 @@ def test_only_what_was_running_fails(open_flight: Open, server: Server) -> None:
     assert running.query("SELECT 1").num_rows == 1
 
 
-def test_a_prepared_statement_outlives_the_engine(open_flight: Open) -> None:
+def test_prepared_statement_survives_the_engine(open_flight: Open) -> None:
     from swanlake.protocol import messages
 
     breaker, connection = open_flight(), open_flight()
     request = messages.ActionCreatePreparedStatementRequest(query="SELECT 7 AS i")
-    handle = connection.ask("CreatePreparedStatement", request).prepared_statement_handle
+    handle = connection.action_result("CreatePreparedStatement", request).prepared_statement_handle
     break_engine(breaker)
     command = messages.CommandPreparedStatementQuery(prepared_statement_handle=handle)
     assert connection.fetch(connection.info(command)).read_all()["i"].to_pylist() == [7]
 
 
-def test_a_session_whose_place_is_gone_is_told_so(open_flight: Open) -> None:
+def test_session_in_a_lost_database_gets_an_error(open_flight: Open) -> None:
     breaker, connection = open_flight(), open_flight()
     connection.query("ATTACH ':memory:' AS passing; USE passing")
     break_engine(breaker)
     with pytest.raises(pa.ArrowKeyError, match=r"SESSION_LOST.*attached databases.*use"):
         connection.query("SELECT 1")
-    found = connection.query("SELECT current_catalog() AS c")
-    assert found["c"].to_pylist() == ["swanlake"]
+    current = connection.query("SELECT current_catalog() AS c")
+    assert current["c"].to_pylist() == ["swanlake"]

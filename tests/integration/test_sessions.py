@@ -1,4 +1,4 @@
-"""Sessions: whose they are, what they keep, when they end."""
+"""Sessions: identity, state, options, limits and expiry."""
 
 from __future__ import annotations
 
@@ -13,28 +13,29 @@ import pyarrow.flight as flight
 import pytest
 
 from swanlake.protocol import messages
-from tests.flight import FlightSql, eventually
+from tests.flight import FlightSql
 from tests.server_process import ServerProcess
+from tests.waiting import eventually
 
 Open = Callable[..., FlightSql]
 
 
-def test_one_connection_is_one_session(flight_sql: Open) -> None:
-    one, other = flight_sql(), flight_sql()
-    one.query("CREATE TEMP TABLE mine AS SELECT 1 AS i")
-    assert one.query("FROM mine").num_rows == 1
+def test_each_connection_has_its_own_session(flight_sql: Open) -> None:
+    first, second = flight_sql(), flight_sql()
+    first.query("CREATE TEMP TABLE private AS SELECT 1 AS i")
+    assert first.query("FROM private").num_rows == 1
     with pytest.raises(pa.ArrowKeyError, match="CATALOG_ERROR"):
-        other.query("FROM mine")
+        second.query("FROM private")
 
 
-def test_a_named_session_is_reached_from_any_connection(flight_sql: Open) -> None:
+def test_named_session_is_shared_by_connections(flight_sql: Open) -> None:
     name = str(uuid.uuid4())
     flight_sql(x_swanlake_session_id=name).query("CREATE TEMP TABLE shared AS SELECT 7 AS i")
     again = flight_sql(x_swanlake_session_id=name, x_swanlake_session_resume="1")
     assert again.query("FROM shared")["i"].to_pylist() == [7]
 
 
-def test_a_header_cannot_name_the_session_of_another_connection(
+def test_session_id_header_cannot_name_a_connections_session(
     server: ServerProcess, flight_sql: Open
 ) -> None:
     victim = flight_sql()
@@ -45,18 +46,18 @@ def test_a_header_cannot_name_the_session_of_another_connection(
         if connection.raddr and connection.raddr.port == server.port
     }
     for port in ports:
-        thief = flight_sql(x_swanlake_session_id=f"127.0.0.1:{port}")
+        attacker = flight_sql(x_swanlake_session_id=f"127.0.0.1:{port}")
         with pytest.raises(pa.ArrowKeyError, match="CATALOG_ERROR"):
-            thief.query("FROM private")
+            attacker.query("FROM private")
 
 
-def test_resuming_an_unknown_session_is_an_error(flight_sql: Open) -> None:
+def test_resuming_an_unknown_session_fails(flight_sql: Open) -> None:
     lost = flight_sql(x_swanlake_session_id=str(uuid.uuid4()), x_swanlake_session_resume="1")
     with pytest.raises(pa.ArrowKeyError, match="SESSION_LOST"):
         lost.query("SELECT 1")
 
 
-def test_two_first_requests_with_one_id_make_one_session(flight_sql: Open) -> None:
+def test_concurrent_first_requests_create_one_session(flight_sql: Open) -> None:
     before = flight_sql().status()["sessions"]["created"]
     name = str(uuid.uuid4())
     connections = [flight_sql(x_swanlake_session_id=name) for _ in range(8)]
@@ -79,7 +80,7 @@ def test_two_first_requests_with_one_id_make_one_session(flight_sql: Open) -> No
     assert flight_sql().status()["sessions"]["created"] == before + 1
 
 
-def test_close_session_frees_at_once(flight_sql: Open) -> None:
+def test_close_session_drops_its_state(flight_sql: Open) -> None:
     connection = flight_sql(x_swanlake_session_id=str(uuid.uuid4()))
     connection.query("CREATE TEMP TABLE gone AS SELECT 1 AS i")
     connection.close_session()
@@ -87,7 +88,7 @@ def test_close_session_frees_at_once(flight_sql: Open) -> None:
         connection.query("FROM gone")
 
 
-def test_closing_a_session_frees_its_unfetched_results(flight_sql: Open) -> None:
+def test_close_session_drops_its_results(flight_sql: Open) -> None:
     connection = flight_sql(x_swanlake_session_id=str(uuid.uuid4()))
     info = connection.execute("SELECT 1")
     connection.close_session()
@@ -95,7 +96,7 @@ def test_closing_a_session_frees_its_unfetched_results(flight_sql: Open) -> None
         connection.fetch(info).read_all()
 
 
-def test_a_result_can_be_fetched_once(flight_sql: Open) -> None:
+def test_result_can_be_fetched_only_once(flight_sql: Open) -> None:
     connection = flight_sql()
     info = connection.execute("SELECT 1 AS i")
     assert connection.fetch(info).read_all()["i"].to_pylist() == [1]
@@ -103,7 +104,7 @@ def test_a_result_can_be_fetched_once(flight_sql: Open) -> None:
         connection.fetch(info).read_all()
 
 
-def test_use_settings_and_variables_live_with_the_session(flight_sql: Open) -> None:
+def test_schema_settings_and_variables_are_per_session(flight_sql: Open) -> None:
     connection, other = flight_sql(), flight_sql()
     connection.query("CREATE SCHEMA IF NOT EXISTS session_schema")
     connection.query("USE swanlake.session_schema")
@@ -114,7 +115,7 @@ def test_use_settings_and_variables_live_with_the_session(flight_sql: Open) -> N
     assert other.query(location).to_pylist() == [{"s": "main", "v": None}]
 
 
-def test_the_limit_is_an_error_that_names_the_way_out(
+def test_session_limit_is_an_error_that_names_the_setting(
     start_server: Callable[..., ServerProcess], flight_sql: Open
 ) -> None:
     server = start_server("--max-sessions", "2")
@@ -129,21 +130,21 @@ def test_the_limit_is_an_error_that_names_the_way_out(
     assert third.query("SELECT 1").num_rows == 1
 
 
-def test_at_the_limit_sessions_of_closed_connections_make_room(
+def test_session_limit_closes_sessions_of_closed_connections(
     start_server: Callable[..., ServerProcess], flight_sql: Open
 ) -> None:
     server = start_server("--max-sessions", "3")
     for _ in range(20):
         connection = FlightSql(server.url)
         connection.query("SELECT 1")
-        connection.close()  # without CloseSession: the server only sees the connection go
+        connection.close()  # without CloseSession: the server only sees the disconnect
     status = flight_sql(server.url).status()["sessions"]
     assert status["created"] == 20
     assert status["active"] <= 3
     assert status["closed"]["disconnected"] >= 17
 
 
-def test_idle_sessions_end_and_running_ones_do_not(
+def test_idle_sessions_expire_and_busy_ones_do_not(
     start_server: Callable[..., ServerProcess], flight_sql: Open
 ) -> None:
     server = start_server("--session-timeout-seconds", "0.3", "--session-sweep-seconds", "0.1")
@@ -152,7 +153,7 @@ def test_idle_sessions_end_and_running_ones_do_not(
     idle.query("CREATE TEMP TABLE t AS SELECT 1")
     busy.query("CREATE TEMP TABLE t AS SELECT 1 AS i")
     observer = flight_sql(server.url)
-    # Runs for several timeouts; afterwards its temporary table must still be there.
+    # Runs for several time-outs; its temporary table must survive.
     slow = "SELECT count(*) AS n FROM range(300000000) r(x), t WHERE x % 3 = i"
     assert busy.query(slow)["n"].to_pylist() == [100000000]
     eventually(lambda: observer.status()["sessions"]["closed"].get("idle", 0) >= 1)
@@ -161,7 +162,7 @@ def test_idle_sessions_end_and_running_ones_do_not(
         resumed.query("SELECT 1")
 
 
-def test_metrics_count_sessions_and_their_ends(
+def test_status_counts_open_and_closed_sessions(
     start_server: Callable[..., ServerProcess], flight_sql: Open
 ) -> None:
     server = start_server()
@@ -214,7 +215,7 @@ def test_session_options_set_catalog_schema_and_settings(flight_sql: Open) -> No
     assert get_options(connection)["catalog"] == "memory"
 
 
-def test_wrong_session_options_are_named_and_the_right_ones_are_set(flight_sql: Open) -> None:
+def test_invalid_session_options_are_reported_and_valid_ones_set(flight_sql: Open) -> None:
     connection = flight_sql()
     result = messages.SetSessionOptionsResult
     errors = set_options(
@@ -243,16 +244,16 @@ def test_stock_adbc_sets_catalog_and_schema(connect: Callable[..., Any]) -> None
         assert cursor.fetchone() == ("adbc_schema",)
 
 
-def test_isolated_instances_share_the_lake_and_nothing_else(
+def test_isolated_instances_share_only_the_lake(
     start_server: Callable[..., ServerProcess], flight_sql: Open
 ) -> None:
     server = start_server("--session-isolation", "instance", "--warm-instances", "1")
-    one, other = flight_sql(server.url), flight_sql(server.url)
-    one.query("CREATE TABLE lake_table AS SELECT 5 AS i")
-    one.query("CREATE TABLE memory.main.own AS SELECT 6 AS i")
-    assert other.query("FROM lake_table")["i"].to_pylist() == [5]
+    first, second = flight_sql(server.url), flight_sql(server.url)
+    first.query("CREATE TABLE lake_table AS SELECT 5 AS i")
+    first.query("CREATE TABLE memory.main.own AS SELECT 6 AS i")
+    assert second.query("FROM lake_table")["i"].to_pylist() == [5]
     with pytest.raises(pa.ArrowKeyError, match="CATALOG_ERROR"):
-        other.query("FROM memory.main.own")
+        second.query("FROM memory.main.own")
 
 
 def test_python_variables_of_the_server_are_not_tables(flight_sql: Open) -> None:
@@ -261,7 +262,7 @@ def test_python_variables_of_the_server_are_not_tables(flight_sql: Open) -> None
             flight_sql().query(f"SELECT * FROM {name}")
 
 
-def test_no_session_can_take_the_lake_from_the_others(flight_sql: Open) -> None:
+def test_session_cannot_detach_or_replace_the_lake(flight_sql: Open) -> None:
     connection = flight_sql()
     connection.query("USE memory")
     for sql in ("DETACH swanlake", 'DETACH "SwanLake"', "ATTACH OR REPLACE ':memory:' AS swanlake"):

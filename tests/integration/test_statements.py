@@ -1,4 +1,4 @@
-"""Statements through stock ADBC: run once, right rows, right counts, right errors."""
+"""Statements through stock ADBC: executed once, with correct rows, counts and errors."""
 
 from __future__ import annotations
 
@@ -9,11 +9,7 @@ import adbc_driver_manager
 import pytest
 
 from swanlake.protocol import messages
-
-
-def rows(cursor: Any, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
-    cursor.execute(sql, *parameters)
-    return list(cursor.fetchall())
+from tests.queries import rows
 
 
 def test_ddl_by_cursor_execute_takes_effect(cursor: Any) -> None:
@@ -37,7 +33,7 @@ def test_volatile_function_is_called_once_per_row(cursor: Any) -> None:
     assert rows(cursor, "SELECT nextval('memory.main.once_seq')") == [(2,)]
 
 
-def test_multi_statement_text_gives_the_last_result(cursor: Any) -> None:
+def test_several_statements_return_the_last_result(cursor: Any) -> None:
     text = """
         CREATE TABLE several (i INTEGER); -- a comment; with a semicolon
         INSERT INTO several VALUES (1), (2), (3);
@@ -47,7 +43,7 @@ def test_multi_statement_text_gives_the_last_result(cursor: Any) -> None:
     assert rows(cursor, "SELECT count(*) FROM several") == [(3,)]
 
 
-def test_affected_rows_are_true(cursor: Any) -> None:
+def test_rowcount_is_the_number_of_affected_rows(cursor: Any) -> None:
     cursor.execute("CREATE TABLE counted AS SELECT range AS i FROM range(10)")
     assert cursor.rowcount == 10
     cursor.execute("INSERT INTO counted VALUES (10), (11)")
@@ -60,7 +56,7 @@ def test_affected_rows_are_true(cursor: Any) -> None:
     assert cursor.rowcount == 0
 
 
-def test_affected_rows_of_execute_update(connect: Callable[..., Any]) -> None:
+def test_execute_update_returns_the_affected_rows(connect: Callable[..., Any]) -> None:
     connection = connect()
     statement = adbc_driver_manager.AdbcStatement(connection.adbc_connection)
     for sql, affected in [
@@ -75,8 +71,10 @@ def test_affected_rows_of_execute_update(connect: Callable[..., Any]) -> None:
 
 def test_returning_gives_its_rows_once(cursor: Any) -> None:
     cursor.execute("CREATE TEMP TABLE returned (i INTEGER, s VARCHAR)")
-    given = rows(cursor, "INSERT INTO returned VALUES (1, 'a'), (2, 'b') RETURNING i * 10 AS x, s")
-    assert given == [(10, "a"), (20, "b")]
+    returned = rows(
+        cursor, "INSERT INTO returned VALUES (1, 'a'), (2, 'b') RETURNING i * 10 AS x, s"
+    )
+    assert returned == [(10, "a"), (20, "b")]
     assert rows(cursor, "UPDATE returned SET s = 'c' WHERE i = 1 RETURNING s") == [("c",)]
     assert rows(cursor, "DELETE FROM returned RETURNING i") == [(1,), (2,)]
     assert rows(cursor, "SELECT count(*) FROM returned") == [(0,)]
@@ -96,7 +94,7 @@ def test_returning_gives_its_rows_once(cursor: Any) -> None:
         "PIVOT (SELECT 'x' AS k, 1 AS v) ON k USING sum(v)",
     ],
 )
-def test_everything_that_gives_rows_gives_them(cursor: Any, sql: str) -> None:
+def test_statement_kinds_that_return_rows(cursor: Any, sql: str) -> None:
     cursor.execute("CREATE TEMP TABLE IF NOT EXISTS something (i INTEGER)")
     assert rows(cursor, sql)
 
@@ -108,7 +106,7 @@ def test_empty_result_keeps_its_columns(cursor: Any) -> None:
     assert table.schema.names == ["a", "b"]
 
 
-def test_the_lake_is_the_default_catalog(cursor: Any) -> None:
+def test_lake_is_the_default_catalog(cursor: Any) -> None:
     assert rows(cursor, "SELECT current_catalog(), current_schema()") == [("swanlake", "main")]
 
 
@@ -144,7 +142,7 @@ def test_errors_have_an_identifier_a_code_and_no_traceback(
     assert rows(cursor, "SELECT 42") == [(42,)], "the session is usable after an error"
 
 
-def test_quoted_and_hostile_identifiers(cursor: Any) -> None:
+def test_quoted_identifiers_with_special_characters(cursor: Any) -> None:
     cursor.execute(
         'CREATE TABLE "test""injection; DROP" ("First Column" INTEGER, "col;drop" VARCHAR, '
         '"col -- comment" VARCHAR)'
@@ -154,25 +152,25 @@ def test_quoted_and_hostile_identifiers(cursor: Any) -> None:
     assert cursor.description[0][0] == "First Column"
 
 
-def test_defaults_and_partial_inserts(cursor: Any) -> None:
+def test_partial_insert_uses_column_defaults(cursor: Any) -> None:
     cursor.execute("CREATE TABLE partial (i INTEGER, s VARCHAR DEFAULT 'none', t TIMESTAMPTZ)")
     cursor.execute("INSERT INTO partial (i) VALUES (1)")
     assert rows(cursor, "SELECT * FROM partial") == [(1, "none", None)]
 
 
-def test_persistence_over_restart(start_server: Callable[..., Any], connect: Any) -> None:
+def test_tables_survive_a_restart(start_server: Callable[..., Any], connect: Any) -> None:
     first = start_server()
     connection = connect(first.url)
     with connection.cursor() as cursor:
-        cursor.execute("CREATE TABLE kept AS SELECT 1 AS i, DATE '2024-02-29' AS d")
+        cursor.execute("CREATE TABLE durable AS SELECT 1 AS i, DATE '2024-02-29' AS d")
     first.kill()
     second = start_server(home=first.home)
     with connect(second.url).cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM kept")
+        cursor.execute("SELECT count(*) FROM durable")
         assert cursor.fetchall() == [(1,)]
 
 
-def test_affected_rows_of_an_update_that_returns_rows(flight_sql: Callable[..., Any]) -> None:
+def test_affected_rows_of_an_insert_returning(flight_sql: Callable[..., Any]) -> None:
     connection = flight_sql()
     connection.query("CREATE TEMP TABLE returned_too (i INTEGER)")
     sql = "INSERT INTO returned_too VALUES (1), (2) RETURNING i"

@@ -1,4 +1,4 @@
-"""Transactions: what is begun is ended, what has failed stays failed."""
+"""Transactions: begin, commit, roll back, abort, and their effect on other writers."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ import pyarrow.flight as flight
 import pytest
 
 from swanlake.protocol import messages
-from tests.flight import FlightSql, eventually
+from tests.flight import FlightSql
+from tests.queries import ENDLESS_QUERY
+from tests.waiting import eventually
 
 Open = Callable[..., FlightSql]
 
 
 def count(connection: FlightSql, table: str) -> int:
-    found: int = connection.query(f"SELECT count(*) AS n FROM {table}")["n"][0].as_py()
-    return found
+    number: int = connection.query(f"SELECT count(*) AS n FROM {table}")["n"][0].as_py()
+    return number
 
 
 def test_commit_and_rollback_by_stock_adbc(connect: Callable[..., Any]) -> None:
@@ -58,7 +60,7 @@ def test_begin_and_commit_by_sql(flight_sql: Open) -> None:
     assert count(other, "tx_sql") == 1
 
 
-def test_an_aborted_transaction_stays_aborted_until_rollback(flight_sql: Open) -> None:
+def test_aborted_transaction_refuses_statements_until_rollback(flight_sql: Open) -> None:
     connection = flight_sql()
     connection.query("CREATE TABLE tx_aborted (i INTEGER)")
     connection.query("BEGIN")
@@ -74,7 +76,7 @@ def test_an_aborted_transaction_stays_aborted_until_rollback(flight_sql: Open) -
     assert count(connection, "tx_aborted") == 1
 
 
-def test_commit_of_an_aborted_transaction_is_refused_by_action_too(flight_sql: Open) -> None:
+def test_commit_action_of_an_aborted_transaction_is_refused(flight_sql: Open) -> None:
     connection = flight_sql()
     transaction = connection.begin()
     with pytest.raises(pa.ArrowInvalid):
@@ -85,7 +87,7 @@ def test_commit_of_an_aborted_transaction_is_refused_by_action_too(flight_sql: O
     assert connection.query("SELECT 1").num_rows == 1
 
 
-def test_a_typo_does_not_abort_what_duckdb_keeps_alive(flight_sql: Open) -> None:
+def test_binding_error_does_not_abort_the_transaction(flight_sql: Open) -> None:
     connection = flight_sql()
     connection.query("CREATE TABLE tx_typo (i INTEGER)")
     connection.query("BEGIN; INSERT INTO tx_typo VALUES (1)")
@@ -113,7 +115,7 @@ def test_unknown_ended_and_foreign_transactions_are_refused(flight_sql: Open) ->
     assert count(connection, "tx_refused") == 0
 
 
-def test_a_second_begin_is_refused_and_the_first_lives(flight_sql: Open) -> None:
+def test_second_begin_is_refused_and_the_first_continues(flight_sql: Open) -> None:
     connection = flight_sql()
     connection.query("CREATE TABLE tx_twice (i INTEGER)")
     transaction = connection.begin()
@@ -124,7 +126,7 @@ def test_a_second_begin_is_refused_and_the_first_lives(flight_sql: Open) -> None
     assert count(connection, "tx_twice") == 1
 
 
-def test_end_must_say_how(flight_sql: Open) -> None:
+def test_end_transaction_without_action_is_refused(flight_sql: Open) -> None:
     connection = flight_sql()
     transaction = connection.begin()
     with pytest.raises(pa.ArrowInvalid, match="INVALID_REQUEST"):
@@ -134,7 +136,7 @@ def test_end_must_say_how(flight_sql: Open) -> None:
     connection.end(transaction, commit=False)
 
 
-def test_a_closed_session_rolls_back(flight_sql: Open) -> None:
+def test_closing_a_session_rolls_back(flight_sql: Open) -> None:
     connection, other = flight_sql(), flight_sql()
     connection.query("CREATE TABLE tx_closed (i INTEGER)")
     connection.query("BEGIN; INSERT INTO tx_closed VALUES (1)")
@@ -142,7 +144,7 @@ def test_a_closed_session_rolls_back(flight_sql: Open) -> None:
     assert count(other, "tx_closed") == 0
 
 
-def test_ddl_in_a_transaction_is_undone_with_it(flight_sql: Open) -> None:
+def test_rollback_undoes_ddl(flight_sql: Open) -> None:
     connection = flight_sql()
     connection.query("BEGIN; CREATE TABLE tx_ddl (i INTEGER); ROLLBACK")
     with pytest.raises(pa.ArrowKeyError, match="CATALOG_ERROR"):
@@ -150,7 +152,7 @@ def test_ddl_in_a_transaction_is_undone_with_it(flight_sql: Open) -> None:
 
 
 def test_concurrent_autocommit_writers_all_succeed(flight_sql: Open) -> None:
-    """SQLite metadata without a gate failed three writes in four (facts of the stock extension)."""
+    """Without the commit queue, three in four of these writes fail on SQLite metadata."""
     from concurrent.futures import ThreadPoolExecutor
 
     flight_sql().query("CREATE TABLE tx_writers (writer INTEGER, i INTEGER)")
@@ -163,21 +165,20 @@ def test_concurrent_autocommit_writers_all_succeed(flight_sql: Open) -> None:
 
     with ThreadPoolExecutor(writers) as pool:
         list(pool.map(write, range(writers)))
-    found = flight_sql().query(
+    counted = flight_sql().query(
         "SELECT count(*) AS n, count(DISTINCT (writer, i)) AS d FROM tx_writers"
     )
-    assert found.to_pylist() == [{"n": writers * each, "d": writers * each}]
+    assert counted.to_pylist() == [{"n": writers * each, "d": writers * each}]
 
 
-def test_temporary_tables_need_no_turn_at_the_lake(
+def test_writes_to_temporary_tables_need_no_lock(
     start_server: Callable[..., Any], flight_sql: Open
 ) -> None:
     server = start_server("--commit-lock-timeout-seconds", "0.5")
     writer, other = flight_sql(server.url), flight_sql(server.url)
     other.query("CREATE TEMP TABLE own (i INTEGER)")
     writer.query("CREATE TABLE lake_table AS SELECT 0::BIGINT AS i")
-    numbers = "SELECT count(*) FROM range(100000000000) r(x) WHERE x % 7 = 3"
-    slow = f"UPDATE lake_table SET i = ({numbers})"
+    slow = f"UPDATE lake_table SET i = ({ENDLESS_QUERY}) FROM (SELECT 1)"
 
     def write() -> None:
         with pytest.raises(flight.FlightTimedOutError):
@@ -193,11 +194,13 @@ def test_temporary_tables_need_no_turn_at_the_lake(
     assert count(other, "lake_table") == 1
 
 
-def test_a_long_insert_holds_nobody_up(start_server: Callable[..., Any], flight_sql: Open) -> None:
+def test_long_insert_does_not_block_other_writers(
+    start_server: Callable[..., Any], flight_sql: Open
+) -> None:
     server = start_server("--commit-lock-timeout-seconds", "0.5")
     writer, other = flight_sql(server.url), flight_sql(server.url)
     writer.query("CREATE TABLE long_insert (i BIGINT)")
-    slow = "INSERT INTO long_insert SELECT count(*) FROM range(100000000000) r(x) WHERE x % 7 = 3"
+    slow = f"INSERT INTO long_insert {ENDLESS_QUERY}"
 
     def write() -> None:
         with pytest.raises(flight.FlightTimedOutError):

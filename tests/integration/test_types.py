@@ -32,9 +32,12 @@ _numbers = itertools.count()
 
 @pytest.fixture(scope="module")
 def cursor(shared_server: ServerProcess) -> Iterator[Any]:
-    """One session for all of them: no type may spoil it for the next."""
-    with adbc.connect(shared_server.url, autocommit=True) as connection, connection.cursor() as one:
-        yield one
+    """One session for all types, so that a type that breaks the session is noticed."""
+    with (
+        adbc.connect(shared_server.url, autocommit=True) as connection,
+        connection.cursor() as cursor,
+    ):
+        yield cursor
 
 
 def fresh(name: str) -> str:
@@ -46,8 +49,8 @@ def fresh(name: str) -> str:
 class Case:
     """A type, values of it as SQL writes them, and what a client gets for them.
 
-    Not in the lake is what DuckLake refuses, and what Parquet cannot hold exactly: HUGEINT becomes
-    a double there, TIMETZ loses its offset, an INTERVAL must not be negative.
+    ``in_lake`` is false for types that DuckLake refuses or that Parquet stores inexactly: HUGEINT
+    becomes a double, TIMETZ loses its offset, an INTERVAL must not be negative.
     """
 
     sql_type: str
@@ -288,11 +291,11 @@ def fetch(cursor: Any, sql: str, parameters: Any = None) -> Any:
 
 def assert_column(column: Any, wire_type: Any, values: list[Any]) -> None:
     assert column.type == wire_type
-    assert repr(column.to_pylist()) == repr(values)  # a NaN equals itself only in writing
+    assert repr(column.to_pylist()) == repr(values)  # NaN equals itself only as text
 
 
 @every_type
-def test_result_gives_the_values_and_null(cursor: Any, case: Case) -> None:
+def test_result_has_the_values_and_null(cursor: Any, case: Case) -> None:
     rows = ", ".join(f"({i}, {value})" for i, value in enumerate([*case.expressions, "NULL"]))
     table = fetch(cursor, f"SELECT v FROM (VALUES {rows}) t(i, v) ORDER BY i")
     assert_column(table["v"], case.wire_type, [*case.values, None])
@@ -307,13 +310,13 @@ def test_all_null_and_empty_results_keep_the_type(cursor: Any, case: Case) -> No
 
 
 @every_type
-def test_nested_values_are_those_of_the_plain_type(cursor: Any, case: Case) -> None:
-    given = ", ".join([*case.expressions, "NULL"])
+def test_nested_values_equal_the_plain_ones(cursor: Any, case: Case) -> None:
+    elements = ", ".join([*case.expressions, "NULL"])
     first = case.expressions[0]
     size = len(case.values) + 1
     row = fetch(
         cursor,
-        f"SELECT [{given}] AS list, [{given}]::{case.sql_type}[{size}] AS array, "
+        f"SELECT [{elements}] AS list, [{elements}]::{case.sql_type}[{size}] AS array, "
         f"{{'a': 1, 'b': {first}}} AS struct, MAP {{'k': {first}}} AS map, "
         f"[{{'deep': [{first}]}}] AS deep",
     )
@@ -327,7 +330,7 @@ def test_nested_values_are_those_of_the_plain_type(cursor: Any, case: Case) -> N
 
 
 @every_type
-def test_table_keeps_the_values_and_takes_them_back_as_parameters(cursor: Any, case: Case) -> None:
+def test_values_round_trip_through_a_table_and_parameters(cursor: Any, case: Case) -> None:
     original, copy = fresh("original"), fresh("copy")
     kind = "TABLE" if case.in_lake else "TEMP TABLE"
     cursor.execute(f"CREATE {kind} {original} (i INTEGER, v {case.sql_type})")
@@ -349,7 +352,7 @@ def test_table_keeps_the_values_and_takes_them_back_as_parameters(cursor: Any, c
 @pytest.mark.parametrize(
     "literal", ["'it''s'", "DATE '2024-02-29'", r"'\x00'::BLOB", f"'{UUID_TEXT}'::UUID", "now()"]
 )
-def test_struct_of_the_lake_keeps_its_fields(cursor: Any, literal: str) -> None:
+def test_struct_column_keeps_its_fields(cursor: Any, literal: str) -> None:
     name = fresh("struct")
     cursor.execute(
         f"CREATE TABLE {name} AS SELECT {literal} AS plain, {{'a': {literal}}} AS s LIMIT 0"
@@ -359,7 +362,7 @@ def test_struct_of_the_lake_keeps_its_fields(cursor: Any, literal: str) -> None:
 
 
 @every_type
-def test_parameter_of_a_query_comes_back_as_it_was(cursor: Any, case: Case) -> None:
+def test_parameter_round_trips_through_a_query(cursor: Any, case: Case) -> None:
     for expression, value in zip(
         [*case.expressions, f"NULL::{case.sql_type}"], [*case.values, None], strict=True
     ):
@@ -371,22 +374,22 @@ def test_parameter_of_a_query_comes_back_as_it_was(cursor: Any, case: Case) -> N
 
 
 @every_type
-def test_described_schema_is_that_of_the_result(cursor: Any, case: Case) -> None:
+def test_described_schema_equals_the_result_schema(cursor: Any, case: Case) -> None:
     schema = cursor.adbc_execute_schema(f"SELECT {case.expressions[0]} AS v")
     assert schema.field("v").type == case.wire_type
 
 
-def test_text_of_the_wire_is_the_text_of_duckdb(cursor: Any) -> None:
+def test_types_sent_as_text_use_duckdbs_text(cursor: Any) -> None:
     plain = duckdb.connect()
     for case in CASES:
         if case.sql_type in ("UHUGEINT", "TIMETZ", "UUID", "BIT", "BIGNUM", "JSON"):
-            given = ", ".join(case.expressions)
-            expected = plain.sql(f"SELECT unnest([{given}])::VARCHAR").fetchall()
-            cursor.execute(f"SELECT unnest([{given}])")
+            elements = ", ".join(case.expressions)
+            expected = plain.sql(f"SELECT unnest([{elements}])::VARCHAR").fetchall()
+            cursor.execute(f"SELECT unnest([{elements}])")
             assert cursor.fetchall() == expected
 
 
-def test_plain_values_are_those_of_an_in_process_duckdb(cursor: Any) -> None:
+def test_values_equal_those_of_an_in_process_duckdb(cursor: Any) -> None:
     sql = """
         SELECT range::TINYINT AS a, range * 1.5 AS b, range::VARCHAR AS c, range % 2 = 0 AS h,
                DATE '2024-01-01' + range::INTEGER AS d, [range, NULL] AS e,
@@ -397,7 +400,7 @@ def test_plain_values_are_those_of_an_in_process_duckdb(cursor: Any) -> None:
     assert fetch(cursor, sql).equals(expected)
 
 
-def test_long_text_and_blob_travel_whole(cursor: Any) -> None:
+def test_long_text_and_blob_round_trip(cursor: Any) -> None:
     echo = fetch(cursor, "SELECT ? AS t, ?::BLOB AS b", (LONG_TEXT, LONG_TEXT.encode()))
     assert echo["t"][0].as_py() == LONG_TEXT
     assert echo["b"][0].as_py() == LONG_TEXT.encode()
@@ -407,27 +410,27 @@ def test_long_text_and_blob_travel_whole(cursor: Any) -> None:
     assert fetch(cursor, f"SELECT t FROM {name}")["t"][0].as_py() == LONG_TEXT
 
 
-def test_nanoseconds_survive_both_ways(cursor: Any) -> None:
-    given = fetch(
+def test_nanoseconds_round_trip(cursor: Any) -> None:
+    values = fetch(
         cursor,
         "SELECT TIME_NS '23:59:59.999999999' AS t, "
         "TIMESTAMP_NS '2024-01-01 00:00:00.000000001' AS s",
     )
-    assert given["t"].cast(pa.int64()).to_pylist() == [86_399_999_999_999]
-    assert given["s"].cast(pa.int64()).to_pylist() == [1_704_067_200_000_000_001]
-    assert fetch(cursor, "SELECT ? AS t, ? AS s", given).equals(given)
+    assert values["t"].cast(pa.int64()).to_pylist() == [86_399_999_999_999]
+    assert values["s"].cast(pa.int64()).to_pylist() == [1_704_067_200_000_000_001]
+    assert fetch(cursor, "SELECT ? AS t, ? AS s", values).equals(values)
 
 
 @pytest.mark.parametrize("sql_type", ["DATE", "TIMESTAMP"])
-def test_dates_beyond_the_calendar_of_python_can_be_bound(cursor: Any, sql_type: str) -> None:
+def test_dates_outside_pythons_range_can_be_bound(cursor: Any, sql_type: str) -> None:
     for literal in ("infinity", "-infinity", "0044-03-15 (BC)"):
-        given = fetch(cursor, f"SELECT '{literal}'::{sql_type} AS v")
-        assert fetch(cursor, "SELECT ?::VARCHAR AS v", given)["v"].to_pylist() == [
+        values = fetch(cursor, f"SELECT '{literal}'::{sql_type} AS v")
+        assert fetch(cursor, "SELECT ?::VARCHAR AS v", values)["v"].to_pylist() == [
             duckdb.sql(f"SELECT '{literal}'::{sql_type}::VARCHAR").fetchall()[0][0]
         ]
 
 
-def test_infinite_values_of_a_table_survive(cursor: Any) -> None:
+def test_infinite_values_round_trip_through_a_table(cursor: Any) -> None:
     name = fresh("infinite")
     cursor.execute(
         f"CREATE TABLE {name} AS SELECT DATE 'infinity' AS d, TIMESTAMPTZ '-infinity' AS t"
@@ -439,7 +442,7 @@ def test_infinite_values_of_a_table_survive(cursor: Any) -> None:
 @pytest.mark.parametrize(
     "sql", ["SELECT 1::VARIANT AS v", "SELECT [1::VARIANT] AS v", "SELECT {'a': 1::VARIANT} AS v"]
 )
-def test_variant_is_refused_in_a_sentence(cursor: Any, sql: str) -> None:
+def test_variant_result_is_refused(cursor: Any, sql: str) -> None:
     with pytest.raises(
         adbc_driver_manager.NotSupportedError, match="Unsupported Arrow type VARIANT"
     ) as caught:
@@ -448,7 +451,7 @@ def test_variant_is_refused_in_a_sentence(cursor: Any, sql: str) -> None:
     assert fetch(cursor, "SELECT 1 AS one")["one"].to_pylist() == [1]
 
 
-def test_variant_column_takes_parameters_and_gives_text(cursor: Any) -> None:
+def test_variant_column_accepts_parameters_and_casts_to_text(cursor: Any) -> None:
     name = fresh("variant")
     cursor.execute(f"CREATE TABLE {name} (i INTEGER, v VARIANT)")
     cursor.executemany(f"INSERT INTO {name} VALUES (?, ?)", [(1, "x"), (2, "y")])
@@ -533,7 +536,7 @@ every_parameter = pytest.mark.parametrize(
 
 
 @every_parameter
-def test_arrow_parameter_of_a_query(cursor: Any, parameter: Parameter) -> None:
+def test_arrow_parameter_round_trips_through_a_query(cursor: Any, parameter: Parameter) -> None:
     for row, text in enumerate([*parameter.texts, None]):
         bound = pa.table({"p": parameter.column.slice(row, 1)})
         seen = fetch(cursor, "SELECT typeof($1) AS kind, $1::VARCHAR AS v", bound)
@@ -541,7 +544,7 @@ def test_arrow_parameter_of_a_query(cursor: Any, parameter: Parameter) -> None:
 
 
 @every_parameter
-def test_arrow_parameter_of_a_bulk_insert(cursor: Any, parameter: Parameter) -> None:
+def test_arrow_parameter_is_inserted_in_bulk(cursor: Any, parameter: Parameter) -> None:
     name = fresh("parameter")
     cursor.execute(f"CREATE TEMP TABLE {name} (kind VARCHAR, v VARCHAR)")
     bound = pa.table({"p": parameter.column})
@@ -559,7 +562,7 @@ PYTHON_VALUES: list[Any] = [
 
 
 @pytest.mark.parametrize("value", PYTHON_VALUES, ids=repr)
-def test_python_value_comes_back(cursor: Any, value: Any) -> None:
+def test_python_value_round_trips(cursor: Any, value: Any) -> None:
     cursor.execute("SELECT ?", (value,))
     assert cursor.fetchone() == (value,)
 

@@ -1,4 +1,4 @@
-"""The parts of the command line that need no server: splitting, printing, misuse, logs."""
+"""The command line without a server: splitting SQL, printing results, invalid use, logs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from swanlake.cli.logs import JsonFormatter
 from swanlake.cli.output import Result, show
 from swanlake.cli.shell import is_complete, split
 from swanlake.client import FlightSQLClient
-from swanlake.client.from_wire import error_from_wire
+from swanlake.client.transport.errors import error_from_wire
 from swanlake.errors import (
     ConfigError,
     ConnectionLost,
@@ -41,7 +41,7 @@ def run(*arguments: str, **environment: str) -> CliResult:
 
 @pytest.fixture(autouse=True)
 def empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No swanlake.toml of the developer's is found."""
+    """Hides the developer's own swanlake.toml."""
     monkeypatch.chdir(tmp_path)
 
 
@@ -59,7 +59,7 @@ def test_help_lists_the_commands() -> None:
         assert f"\n  {name} " in shown.output
 
 
-def test_every_setting_but_the_secret_ones_is_a_flag_of_serve() -> None:
+def test_serve_has_a_flag_for_every_setting_that_is_not_secret() -> None:
     shown = run("serve", "--help").output
     for row in config.SETTINGS.values():
         assert (f"{row.flag} " in shown) == (not row.secret), row.name
@@ -142,10 +142,10 @@ def test_config_show_refuses_what_serve_refuses() -> None:
 
 
 def test_config_docs_prints_the_reference() -> None:
-    assert run("config", "docs").output == config.reference()
+    assert run("config", "docs").output == config.settings_reference()
 
 
-def test_base_install_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_serve_without_the_server_extra_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "click", None)
     monkeypatch.delitem(sys.modules, "swanlake.cli.commands")
     with pytest.raises(SystemExit) as left:
@@ -168,7 +168,7 @@ NOT_URLS = ["nonsense", "", "grpc://", "http://x", "localhost:4214", "grpc://h:p
 
 
 @pytest.mark.parametrize("url", NOT_URLS)
-def test_ping_of_something_that_is_no_url_exits_3(url: str) -> None:
+def test_ping_of_an_invalid_url_exits_3(url: str) -> None:
     refused = run("ping", "--url", url)
     assert refused.exit_code == 3
     assert "is not the URL of a Flight server" in refused.output
@@ -186,13 +186,13 @@ def test_ping_of_something_that_is_no_url_exits_3(url: str) -> None:
         ["--format", "xml", "-c", "SELECT 1"],
     ],
 )
-def test_sql_exits_1_for_faults_of_its_own(arguments: list[str]) -> None:
+def test_sql_with_invalid_input_exits_1(arguments: list[str]) -> None:
     refused = run("sql", *arguments)
     assert refused.exit_code == 1
     assert refused.stderr
 
 
-def test_sql_with_a_token_that_no_header_can_carry_exits_1(tmp_path: Path) -> None:
+def test_sql_with_an_unprintable_token_exits_1(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_bytes(b"\xff\xfe")
     assert run("sql", "--token-file", str(file), "-c", "SELECT 1").exit_code == 1
@@ -327,7 +327,7 @@ def test_table_shows_nulls_and_counts_rows(capsys: pytest.CaptureFixture[str]) -
     assert text.endswith("1 row\n")
 
 
-def test_table_shows_a_thousand_rows_and_counts_the_rest(
+def test_table_shows_a_thousand_rows_and_the_number_of_the_rest(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     text = printed("SELECT range AS i FROM range(1002)", "table", capsys)
@@ -339,7 +339,7 @@ def test_table_shows_a_thousand_rows_and_counts_the_rest(
 @pytest.mark.parametrize(
     ("rows", "text"), [(0, "0 rows affected"), (1, "1 row affected"), (-1, "OK")]
 )
-def test_statement_without_columns_says_what_it_did(
+def test_statement_without_columns_prints_the_affected_rows(
     rows: int, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     show(Result(pa.schema([]), [], rows), "table")
@@ -358,19 +358,19 @@ def test_arrow_is_an_ipc_stream(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("url", NOT_URLS)
-def test_connection_refuses_what_is_no_url(url: str) -> None:
+def test_connection_refuses_an_invalid_url(url: str) -> None:
     with pytest.raises(ConfigError, match=r"grpc://host:4214"):
         FlightSQLClient(url)
 
 
 @pytest.mark.parametrize("token", ["line\nbreak", "ünï"])
-def test_connection_refuses_a_token_that_no_header_can_carry(token: str) -> None:
+def test_connection_refuses_an_unprintable_token(token: str) -> None:
     with pytest.raises(ConfigError, match="token"):
         FlightSQLClient("grpc://127.0.0.1:1", token=token)
 
 
 @pytest.mark.parametrize("roots", [b"garbage", b"\xff", b""])
-def test_connection_refuses_certificates_that_are_none(roots: bytes) -> None:
+def test_connection_refuses_invalid_certificates(roots: bytes) -> None:
     with pytest.raises(ConfigError, match="PEM"):
         FlightSQLClient("grpc+tls://127.0.0.1:1", tls_ca=roots)
 
@@ -437,7 +437,7 @@ def test_connection_refuses_certificates_that_are_none(roots: bytes) -> None:
         ),
     ],
 )
-def test_errors_come_back_as_they_were_raised(
+def test_flight_errors_become_the_raised_error_classes(
     wire: Exception, kind: type[SwanLakeError], identifier: str, message: str
 ) -> None:
     error = error_from_wire(wire)

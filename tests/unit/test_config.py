@@ -1,4 +1,4 @@
-"""Settings: one table, four sources, and sentences for everything that is wrong in them."""
+"""Settings: one table, four sources, and error messages for invalid values."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ EVERY_SETTING = pytest.mark.parametrize("row", SETTINGS.values(), ids=SETTINGS)
 
 @pytest.fixture(autouse=True)
 def empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No swanlake.toml of the developer's is found."""
+    """Hides the developer's own swanlake.toml."""
     monkeypatch.chdir(tmp_path)
 
 
 def texts(row: Setting) -> list[str]:
-    """Three different texts that the setting accepts; choices may be fewer and repeat."""
+    """Three texts that the setting accepts, different unless there are fewer choices."""
     if get_origin(row.type) is Literal:
         choices = [choice for choice in get_args(row.type) if choice != row.default]
         return [choices[i % len(choices)] for i in range(3)]
@@ -46,7 +46,7 @@ def write_toml(tmp_path: Path, text: str) -> Path:
     return file
 
 
-def complaint(**sources: Any) -> str:
+def error_message(**sources: Any) -> str:
     with pytest.raises(ConfigError) as caught:
         config.load(**{"environ": {}} | sources)
     message = str(caught.value)
@@ -56,27 +56,32 @@ def complaint(**sources: Any) -> str:
 
 
 @EVERY_SETTING
-def test_flag_beats_environment_beats_toml_beats_default(row: Setting, tmp_path: Path) -> None:
+def test_flag_overrides_environment_overrides_toml_overrides_default(
+    row: Setting, tmp_path: Path
+) -> None:
     in_file, in_environment, in_flag = texts(row)
     file = write_toml(tmp_path, f"{row.name} = {toml_value(row, in_file)}\n")
     environ = {row.env: in_environment}
     flags = {row.name: in_flag}
 
-    def given(**sources: Any) -> tuple[Any, str]:
+    def value_and_source(**sources: Any) -> tuple[Any, str]:
         loaded = config.load(**{"environ": {}} | sources)
         return getattr(loaded.settings, row.name), loaded.sources[row.name]
 
     def parsed(text: str) -> Any:
         return row.parse(text, "test")
 
-    assert given() == (row.default, "default")
-    assert given(config_file=file) == (parsed(in_file), str(file))
-    assert given(config_file=file, environ=environ) == (parsed(in_environment), row.env)
-    assert given(config_file=file, environ=environ, flags=flags) == (parsed(in_flag), row.flag)
+    assert value_and_source() == (row.default, "default")
+    assert value_and_source(config_file=file) == (parsed(in_file), str(file))
+    assert value_and_source(config_file=file, environ=environ) == (parsed(in_environment), row.env)
+    assert value_and_source(config_file=file, environ=environ, flags=flags) == (
+        parsed(in_flag),
+        row.flag,
+    )
 
 
 @EVERY_SETTING
-def test_every_setting_explains_itself(row: Setting) -> None:
+def test_every_setting_has_a_description(row: Setting) -> None:
     assert row.help.endswith(".")
     assert len(row.help) > 15
     assert row.type_name
@@ -88,20 +93,22 @@ def test_default_is_a_valid_value(row: Setting) -> None:
         assert row.parse(str(row.default) if row.type is Path else row.default, "x") == row.default
 
 
-def test_documentation_is_the_reference() -> None:
+def test_documented_reference_is_up_to_date() -> None:
     documented = (REPOSITORY / "docs" / "configuration.md").read_text()
-    assert documented == config.reference(), "run `make docs`"
+    assert documented == config.settings_reference(), "run `make docs`"
 
 
 @EVERY_SETTING
 def test_reference_names_every_setting_and_variable(row: Setting) -> None:
-    line = next(line for line in config.reference().splitlines() if f"`{row.name}`" in line)
+    line = next(
+        line for line in config.settings_reference().splitlines() if f"`{row.name}`" in line
+    )
     assert f"`{row.env}`" in line
     assert row.help in line
     assert ("Secret" in line) == row.secret
 
 
-def test_toml_tables_are_prefixes(tmp_path: Path) -> None:
+def test_toml_table_names_are_prefixes_of_keys(tmp_path: Path) -> None:
     file = write_toml(tmp_path, "[duckdb]\nthreads = 4\nmemory_limit = '1GB'\n[tls]\ncert = 'c'\n")
     settings = config.load(environ={}, config_file=file).settings
     assert settings.duckdb_threads == 4
@@ -111,7 +118,7 @@ def test_toml_tables_are_prefixes(tmp_path: Path) -> None:
 
 def test_key_given_flat_and_in_a_table_is_refused(tmp_path: Path) -> None:
     file = write_toml(tmp_path, "duckdb_threads = 1\n[duckdb]\nthreads = 2\n")
-    assert "'duckdb_threads' is given twice" in complaint(config_file=file)
+    assert "'duckdb_threads' is set twice" in error_message(config_file=file)
 
 
 def test_toml_in_the_working_directory_is_found() -> None:
@@ -121,7 +128,7 @@ def test_toml_in_the_working_directory_is_found() -> None:
     assert loaded.sources["max_sessions"] == "swanlake.toml"
 
 
-def test_config_variable_names_the_file_and_the_flag_beats_it(tmp_path: Path) -> None:
+def test_config_file_comes_from_variable_unless_flag_is_given(tmp_path: Path) -> None:
     file = write_toml(tmp_path, "max_sessions = 7")
     environ = {"SWANLAKE_CONFIG": str(file)}
     assert config.load(environ=environ).settings.max_sessions == 7
@@ -130,25 +137,25 @@ def test_config_variable_names_the_file_and_the_flag_beats_it(tmp_path: Path) ->
     assert config.load(environ=environ, config_file=other).settings.max_sessions == 8
 
 
-def test_named_file_that_is_missing(tmp_path: Path) -> None:
+def test_missing_config_file_is_refused(tmp_path: Path) -> None:
     missing = tmp_path / "nope.toml"
-    assert complaint(config_file=missing) == f"The configuration file {missing} does not exist."
-    by_variable = complaint(environ={"SWANLAKE_CONFIG": str(missing)})
+    assert error_message(config_file=missing) == f"The configuration file {missing} does not exist."
+    by_variable = error_message(environ={"SWANLAKE_CONFIG": str(missing)})
     assert by_variable == f"The configuration file {missing} does not exist."
 
 
-def test_named_file_that_is_a_directory(tmp_path: Path) -> None:
-    assert "cannot be read: Is a directory." in complaint(config_file=tmp_path)
+def test_config_file_that_is_a_directory_is_refused(tmp_path: Path) -> None:
+    assert "cannot be read: Is a directory." in error_message(config_file=tmp_path)
 
 
-def test_file_that_is_not_text(tmp_path: Path) -> None:
+def test_config_file_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "binary.toml"
     file.write_bytes(b"\xff\xfe")
-    assert "is not UTF-8 text." in complaint(config_file=file)
+    assert "is not UTF-8 text." in error_message(config_file=file)
 
 
-def test_file_that_is_not_toml(tmp_path: Path) -> None:
-    message = complaint(config_file=write_toml(tmp_path, "port 4214"))
+def test_config_file_that_is_not_toml_is_refused(tmp_path: Path) -> None:
+    message = error_message(config_file=write_toml(tmp_path, "port 4214"))
     assert "is not valid TOML" in message
     assert "line 1" in message
 
@@ -167,7 +174,7 @@ def test_unknown_toml_key_names_the_nearest(
 ) -> None:
     file = write_toml(tmp_path, text)
     expected = f"{file}: unknown key {key!r}; the nearest valid one is {nearest!r}."
-    assert complaint(config_file=file) == expected
+    assert error_message(config_file=file) == expected
 
 
 @pytest.mark.parametrize(
@@ -179,32 +186,32 @@ def test_unknown_toml_key_names_the_nearest(
     ],
 )
 def test_unknown_variable_names_the_nearest(variable: str, nearest: str) -> None:
-    message = complaint(environ={variable: "x", "PATH": "/bin"})
+    message = error_message(environ={variable: "x", "PATH": "/bin"})
     assert message == (
         f"unknown environment variable {variable!r}; the nearest valid one is {nearest!r}."
     )
 
 
 @pytest.mark.parametrize("variable", ["DUCKLING_QUEUE_ROOT", "SWANLAKE_DUCKLING_QUEUE_ROOT"])
-def test_variables_of_the_queue_have_two_names(variable: str) -> None:
+def test_queue_variables_have_two_names(variable: str) -> None:
     loaded = config.load(environ={variable: "/rows"})
     assert loaded.settings.duckling_queue_root == Path("/rows")
     assert loaded.sources["duckling_queue_root"] == variable
 
 
-def test_the_longer_name_of_a_variable_wins() -> None:
+def test_longer_name_of_a_variable_wins() -> None:
     environ = {"SWANLAKE_DUCKLING_QUEUE_ROOT": "/long", "DUCKLING_QUEUE_ROOT": "/short"}
     assert config.load(environ=environ).settings.duckling_queue_root == Path("/long")
 
 
-def test_unknown_variable_of_the_queue_is_refused() -> None:
-    assert complaint(environ={"DUCKLING_QUEUE_ROOTS": "/rows"}) == (
+def test_unknown_queue_variable_is_refused() -> None:
+    assert error_message(environ={"DUCKLING_QUEUE_ROOTS": "/rows"}) == (
         "unknown environment variable 'DUCKLING_QUEUE_ROOTS'; "
         "the nearest valid one is 'DUCKLING_QUEUE_ROOT'."
     )
 
 
-def test_variables_of_the_client_are_not_settings() -> None:
+def test_client_variables_are_not_server_settings() -> None:
     config.load(environ={"SWANLAKE_URL": "grpc://x:1", "SWANLAKE_TOKEN": "t"})
 
 
@@ -225,8 +232,8 @@ def test_variables_of_the_client_are_not_settings() -> None:
         ("duckling_queue_auto_create_tables", "maybe", "'maybe' is not true or false."),
     ],
 )
-def test_unreadable_value_in_the_environment(name: str, text: str, sentence: str) -> None:
-    assert sentence in complaint(environ={SETTINGS[name].env: text})
+def test_invalid_value_in_the_environment_is_refused(name: str, text: str, sentence: str) -> None:
+    assert sentence in error_message(environ={SETTINGS[name].env: text})
 
 
 @pytest.mark.parametrize(
@@ -241,15 +248,17 @@ def test_unreadable_value_in_the_environment(name: str, text: str, sentence: str
         ("metabase_url = ['hunter2']", "metabase_url: ******** is not a text."),
     ],
 )
-def test_value_of_the_wrong_type_in_toml(tmp_path: Path, text: str, sentence: str) -> None:
-    assert sentence in complaint(config_file=write_toml(tmp_path, text))
+def test_value_of_the_wrong_type_in_toml_is_refused(
+    tmp_path: Path, text: str, sentence: str
+) -> None:
+    assert sentence in error_message(config_file=write_toml(tmp_path, text))
 
 
-def test_empty_text_takes_an_optional_path_back() -> None:
+def test_empty_text_unsets_an_optional_path() -> None:
     assert config.load(environ={"SWANLAKE_TLS_CERT": ""}).settings.tls_cert is None
 
 
-def test_secrets_are_shown_by_nothing() -> None:
+def test_secrets_are_never_printed() -> None:
     environ = {
         "SWANLAKE_METABASE_URL": "postgresql://u:hunter2@h/d",
         "SWANLAKE_DUCKLAKE_INIT_SQL": "CREATE SECRET hunter2",

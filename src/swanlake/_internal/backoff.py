@@ -1,9 +1,12 @@
-"""How long to wait before something that failed is tried again."""
+"""The delay before a failed operation is retried."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
+
+#: Doublings beyond this change no delay, and would overflow a float in the end.
+_MAX_DOUBLINGS = 30
 
 
 def backoff(
@@ -14,12 +17,12 @@ def backoff(
     longest: float = 5.0,
     jitter: float = 0.25,
 ) -> float:
-    """Seconds to wait after so many failures in a row: twice as long each time, up to a limit.
+    """Seconds to wait after so many failures in a row: exponential, capped, jittered.
 
-    The jitter is for the many clients that lost the same server: they do not come back in step.
+    The jitter spreads out clients that lost the same server at the same moment.
 
     >>> [backoff(number, chance=lambda: 0.5) for number in (1, 2, 3, 10)]
     [0.1, 0.2, 0.4, 5.0]
     """
-    wait = min(longest, first * 2.0 ** min(failures - 1, 30))
-    return wait * (1 + jitter * (2 * chance() - 1))
+    delay = min(longest, first * 2.0 ** min(failures - 1, _MAX_DOUBLINGS))
+    return delay * (1 + jitter * (2 * chance() - 1))

@@ -1,13 +1,14 @@
-"""The disk of this machine."""
+"""Durable changes to local files and directories."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 
-def sync(path: str | Path) -> None:
-    """Returns when a file or directory of this machine is on disk."""
+def fsync_path(path: str | Path) -> None:
+    """Returns when a file or directory is on disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -16,12 +17,21 @@ def sync(path: str | Path) -> None:
 
 
 def make_directories(directory: str) -> set[str]:
-    """Makes a directory; returns those whose content changes when a file comes into it."""
+    """Creates a directory; returns every directory to sync after a file is added to it."""
     directory = os.path.abspath(directory)
     changed = {directory}
-    above = directory
-    while not os.path.isdir(above):
-        above = os.path.dirname(above)
-        changed.add(above)
+    parent = directory
+    while not os.path.isdir(parent):
+        parent = os.path.dirname(parent)
+        changed.add(parent)
     os.makedirs(directory, exist_ok=True)
     return changed
+
+
+def read_chunks(path: str | Path, start: int, end: int, chunk_bytes: int) -> Iterator[bytes]:
+    """The bytes of a file between two offsets, in chunks; fewer if the file is shorter."""
+    with open(path, "rb") as file:
+        file.seek(start)
+        while start < end and (chunk := file.read(min(chunk_bytes, end - start))):
+            start += len(chunk)
+            yield chunk

@@ -1,4 +1,4 @@
-"""What was worked out of short texts lately."""
+"""A cache of values computed from short texts."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from typing import Generic, TypeVar
 
 V = TypeVar("V")
 
-_MOST = 256
-_LONGEST = 1024
+_MAX_ENTRIES = 256
+_MAX_KEY_LENGTH = 1024
 
 
-class Recent(Generic[V]):
-    """Remembers a value for each of the texts that came last; long ones are not kept."""
+class LruCache(Generic[V]):
+    """Keeps the values of the texts used last; values of long texts are not cached."""
 
     def __init__(self) -> None:
         self._values: OrderedDict[str, V] = OrderedDict()
 
-    def forget(self) -> None:
-        """Forgets all of them."""
+    def clear(self) -> None:
+        """Empties the cache."""
         self._values.clear()
 
-    def of(self, text: str, work_out: Callable[[str], V]) -> V:
-        """The value of a text, worked out if it is not remembered."""
+    def get_or_compute(self, text: str, compute: Callable[[str], V]) -> V:
+        """The cached value of a text, computed on a miss."""
         if text in self._values:
             self._values.move_to_end(text)
             return self._values[text]
-        value = work_out(text)
-        if len(text) <= _LONGEST:
+        value = compute(text)
+        if len(text) <= _MAX_KEY_LENGTH:
             self._values[text] = value
-            if len(self._values) > _MOST:
+            if len(self._values) > _MAX_ENTRIES:
                 self._values.popitem(last=False)
         return value

@@ -1,1 +1,3 @@
-"""Workloads that measure a server and check every answer while they do."""
+"""Load tests that check every answer: ``fanout`` plans, ``runner`` executes, ``report`` sums up."""
+
+__all__ = ["fanout", "report", "runner"]

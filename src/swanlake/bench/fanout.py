@@ -1,8 +1,8 @@
-"""The fan-out: many tasks at once, each with tables of its own and one that all of them share.
+"""The fan-out workload: concurrent tasks, each with its own tables, and one shared table.
 
-Nothing here runs anything. A task knows from what its tables hold which statement comes next, what
-they hold once it is done, and what a reader must see; a statement that failed has changed nothing,
-so the tables are as they were. Whoever runs SQL can run it: ``swanlake.bench.runner`` does.
+This module only plans. From the state of its tables, a task derives the next statement, the state
+after it, and what a reader must see. A failed statement changes nothing. ``swanlake.bench.runner``
+runs the statements.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from swanlake.sql.quoting import identifier, literal, qualified
 Row = tuple[int, ...]
 
 
-class Kind(StrEnum):
-    """What a statement is for."""
+class StatementKind(StrEnum):
+    """The kind of a statement."""
 
     CREATE = "create table"
     INSERT = "insert"
@@ -30,66 +30,58 @@ class Kind(StrEnum):
 
     @property
     def commits(self) -> bool:
-        """True for those that make a snapshot."""
-        return self is not Kind.READ
+        """True if it creates a snapshot."""
+        return self is not StatementKind.READ
 
 
-#: What a task does over and over, once its tables are there.
-CYCLE = (
-    Kind.INSERT,
-    Kind.UPDATE,
-    Kind.SHARE,
-    Kind.COPY,
-    Kind.READ,
-    Kind.INSERT,
-    Kind.UPDATE,
-    Kind.SHARE,
-    Kind.DELETE,
-    Kind.READ,
-)
+#: What a task repeats once its tables exist.
+CYCLE = [
+    StatementKind[name]
+    for name in "INSERT UPDATE SHARE COPY READ INSERT UPDATE SHARE DELETE READ".split()
+]
 _COPIED_ROWS = 3
 
 
 @dataclass(frozen=True)
-class Content:
-    """What a reader sees of a table: its rows, and the sum of their values."""
+class TableContent:
+    """What a reader sees of a table: the number of rows and the sum of their values."""
 
     rows: int = 0
     total: int = 0
 
-    def plus(self, values: Iterable[int]) -> Content:
-        """The same table with more rows."""
+    def with_values(self, values: Iterable[int]) -> TableContent:
+        """The content after more rows are inserted."""
         added = list(values)
-        return Content(self.rows + len(added), self.total + sum(added))
+        return TableContent(self.rows + len(added), self.total + sum(added))
 
 
 @dataclass(frozen=True)
-class Holdings:
-    """What the tables of a task hold, by everything that was acknowledged."""
+class TaskState:
+    """The content of a task's tables after all acknowledged statements."""
 
-    #: How many of its own tables are there.
+    #: The number of its own tables that exist.
     tables: int = 0
     next_id: int = 0
-    #: The task's first table: id and value.
+    #: The rows of the task's first table: value by id.
     own: Mapping[int, int] = field(default_factory=dict)
-    copies: Content = Content()
-    shared: Content = Content()
+    copies: TableContent = TableContent()
+    shared: TableContent = TableContent()
 
 
 @dataclass(frozen=True)
-class Statement:
-    """A statement, and what is so once it is done."""
+class TaskStatement:
+    """A statement of a task, and the state after it."""
 
-    kind: Kind
+    kind: StatementKind
     sql: str
-    leaves: Holdings
-    #: What it must answer; None for statements that answer nothing of interest.
+    state_after: TaskState
+    #: The rows that it must return; None if they are not checked.
     answer: tuple[Row, ...] | None = None
 
 
 @dataclass(frozen=True)
-class Check:
-    """A query over what all tasks left behind, and the rows it must give."""
+class CountCheck:
+    """A query over the tables of all tasks, and the rows that it must return."""
 
     sql: str
     answer: tuple[Row, ...]
@@ -97,18 +89,18 @@ class Check:
 
 @dataclass(frozen=True)
 class FanOut:
-    """One run: so many tasks, in a schema that no other run has."""
+    """One run: a number of tasks in a schema of their own."""
 
     run: str
     catalog: str
     tasks: int
     statements: int
-    #: Up to how many rows of an insert the metadata keeps; None: as the catalog has it.
+    #: Inserts of up to this many rows are inlined; None: the catalog's setting.
     inlined_rows: int | None = None
 
     @property
     def schema(self) -> str:
-        """Where all tables of the run are, as SQL."""
+        """The schema of all tables of the run, as SQL."""
         return qualified(self.catalog, self._schema_name)
 
     @property
@@ -121,49 +113,45 @@ class FanOut:
         return f"{self.schema}.shared"
 
     @property
-    def preparation(self) -> tuple[str, ...]:
-        """What is run once, before the first task begins."""
+    def setup_statements(self) -> tuple[str, ...]:
+        """The statements that run once, before the first task starts."""
+        schema = f"CREATE SCHEMA {self.schema}"
+        shared = f"CREATE TABLE {self.shared_table} (task BIGINT, value BIGINT)"
+        if self.inlined_rows is None:
+            return schema, shared
         option = f"CALL {identifier(self.catalog)}.set_option('data_inlining_row_limit', "
-        return (
-            f"CREATE SCHEMA {self.schema}",
-            *(
-                [f"{option}{self.inlined_rows}, schema => {literal(self._schema_name)})"]
-                if self.inlined_rows is not None
-                else []
-            ),
-            f"CREATE TABLE {self.shared_table} (task BIGINT, value BIGINT)",
-        )
+        option += f"{self.inlined_rows}, schema => {literal(self._schema_name)})"
+        return schema, option, shared
 
     @property
-    def removal(self) -> str:
-        """Takes all tables of the run away."""
+    def teardown_statement(self) -> str:
+        """The statement that drops all tables of the run."""
         return f"DROP SCHEMA {self.schema} CASCADE"
 
     def task(self, number: int) -> Task:
-        """One of the tasks, counted from 0."""
+        """A task by its number, from 0."""
         return Task(self, number)
 
-    def checks(self, holdings: Sequence[Holdings]) -> list[Check]:
-        """What must be in the lake if these are the holdings of the tasks, in their order."""
+    def checks(self, states: Sequence[TaskState]) -> list[CountCheck]:
+        """The checks that must hold if these are the final states of the tasks, in order."""
         shared = [
-            (number, held.shared.rows, held.shared.total)
-            for number, held in enumerate(holdings)
-            if held.shared.rows
+            (number, state.shared.rows, state.shared.total)
+            for number, state in enumerate(states)
+            if state.shared.rows
         ]
-        of_shared = Check(
-            f"SELECT task, count(*), sum(value)::BIGINT FROM {self.shared_table} "
-            "GROUP BY task ORDER BY task",
-            tuple(shared),
-        )
-        checks = [of_shared]
-        for number, held in enumerate(holdings):
-            task = self.task(number)
-            contents = (Content().plus(held.own.values()), held.copies)
+        checks = [
+            CountCheck(
+                f"SELECT task, count(*), sum(value)::BIGINT FROM {self.shared_table} "
+                "GROUP BY task ORDER BY task",
+                tuple(shared),
+            )
+        ]
+        for number, state in enumerate(states):
+            contents = (TableContent().with_values(state.own.values()), state.copies)
+            tables = list(zip(self.task(number).tables, contents, strict=True))
             checks += [
-                Check(f"SELECT {_COUNTED} FROM {table}", ((content.rows, content.total),))
-                for table, content in zip(
-                    task.tables[: held.tables], contents[: held.tables], strict=True
-                )
+                CountCheck(f"SELECT {_COUNTED} FROM {table}", ((content.rows, content.total),))
+                for table, content in tables[: state.tables]
             ]
         return checks
 
@@ -183,95 +171,95 @@ class Task:
         """Its own tables as SQL: the one it works on, and the one it copies rows to."""
         return f"{self.plan.schema}.own_{self.number}", f"{self.plan.schema}.copies_{self.number}"
 
-    def holdings(self) -> Holdings:
-        """What its tables hold at the end, if nothing fails."""
-        held = Holdings()
+    def final_state(self) -> TaskState:
+        """The state of its tables at the end, if nothing fails."""
+        state = TaskState()
         for number in range(self.plan.statements):
-            held = self.statement(number, held).leaves
-        return held
+            state = self.statement(number, state).state_after
+        return state
 
-    def statement(self, number: int, held: Holdings) -> Statement:
-        """The statement that comes at a place of its sequence, given what its tables hold."""
-        if held.tables < len(self.tables):
-            return self._create(held)
+    def statement(self, number: int, state: TaskState) -> TaskStatement:
+        """The statement with a number, given the state of the task's tables."""
+        if state.tables < len(self.tables):
+            return self._create(state)
         match CYCLE[(number - len(self.tables)) % len(CYCLE)]:
-            case Kind.UPDATE if held.own:
-                return self._update(number, held)
-            case Kind.DELETE if held.own:
-                return self._delete(number, held)
-            case Kind.SHARE:
-                return self._share(number, held)
-            case Kind.COPY:
-                return self._copy(number, held)
-            case Kind.READ:
-                return self._read(held)
+            case StatementKind.UPDATE if state.own:
+                return self._update(number, state)
+            case StatementKind.DELETE if state.own:
+                return self._delete(number, state)
+            case StatementKind.SHARE:
+                return self._share(number, state)
+            case StatementKind.COPY:
+                return self._copy(number, state)
+            case StatementKind.READ:
+                return self._read(state)
             case _:
-                return self._insert(number, held)
+                return self._insert(number, state)
 
-    def _create(self, held: Holdings) -> Statement:
-        table = self.tables[held.tables]
+    def _create(self, state: TaskState) -> TaskStatement:
+        table = self.tables[state.tables]
         sql = f"CREATE TABLE {table} (id BIGINT, value BIGINT)"
-        return Statement(Kind.CREATE, sql, replace(held, tables=held.tables + 1))
+        return TaskStatement(StatementKind.CREATE, sql, replace(state, tables=state.tables + 1))
 
-    def _insert(self, number: int, held: Holdings) -> Statement:
-        """One to three rows, whose values are the statement's place."""
-        ids = range(held.next_id, held.next_id + 1 + number % 3)
+    def _insert(self, number: int, state: TaskState) -> TaskStatement:
+        """Inserts one to three rows, whose value is the statement's number."""
+        ids = range(state.next_id, state.next_id + 1 + number % 3)
         values = ", ".join(f"({id}, {number})" for id in ids)
-        return Statement(
-            Kind.INSERT,
+        return TaskStatement(
+            StatementKind.INSERT,
             f"INSERT INTO {self.tables[0]} VALUES {values}",
-            replace(held, next_id=ids.stop, own={**held.own, **dict.fromkeys(ids, number)}),
+            replace(state, next_id=ids.stop, own={**state.own, **dict.fromkeys(ids, number)}),
         )
 
-    def _update(self, number: int, held: Holdings) -> Statement:
-        row = _chosen(number, held)
-        return Statement(
-            Kind.UPDATE,
+    def _update(self, number: int, state: TaskState) -> TaskStatement:
+        row = _chosen(number, state)
+        return TaskStatement(
+            StatementKind.UPDATE,
             f"UPDATE {self.tables[0]} SET value = value + {number} WHERE id = {row}",
-            replace(held, own={**held.own, row: held.own[row] + number}),
+            replace(state, own={**state.own, row: state.own[row] + number}),
         )
 
-    def _share(self, number: int, held: Holdings) -> Statement:
-        return Statement(
-            Kind.SHARE,
+    def _share(self, number: int, state: TaskState) -> TaskStatement:
+        return TaskStatement(
+            StatementKind.SHARE,
             f"INSERT INTO {self.plan.shared_table} VALUES ({self.number}, {number})",
-            replace(held, shared=held.shared.plus([number])),
+            replace(state, shared=state.shared.with_values([number])),
         )
 
-    def _copy(self, number: int, held: Holdings) -> Statement:
-        """The newest rows, as far as there are any."""
-        newest = dict(islice(sorted(held.own.items(), reverse=True), _COPIED_ROWS))
+    def _copy(self, number: int, state: TaskState) -> TaskStatement:
+        """Copies the newest rows, if there are any."""
+        newest = dict(islice(sorted(state.own.items(), reverse=True), _COPIED_ROWS))
         own, copies = self.tables
-        return Statement(
-            Kind.COPY,
+        return TaskStatement(
+            StatementKind.COPY,
             f"INSERT INTO {copies} SELECT id, value FROM {own} "
             f"WHERE id >= {min(newest, default=0)}",
-            replace(held, copies=held.copies.plus(newest.values())),
+            replace(state, copies=state.copies.with_values(newest.values())),
         )
 
-    def _delete(self, number: int, held: Holdings) -> Statement:
-        row = _chosen(number, held)
-        return Statement(
-            Kind.DELETE,
+    def _delete(self, number: int, state: TaskState) -> TaskStatement:
+        row = _chosen(number, state)
+        return TaskStatement(
+            StatementKind.DELETE,
             f"DELETE FROM {self.tables[0]} WHERE id = {row}",
-            replace(held, own={id: value for id, value in held.own.items() if id != row}),
+            replace(state, own={id: value for id, value in state.own.items() if id != row}),
         )
 
-    def _read(self, held: Holdings) -> Statement:
-        """All that the task wrote must be there at once, and nothing else."""
+    def _read(self, state: TaskState) -> TaskStatement:
+        """Reads back all tables: the task must see exactly its own writes."""
         own, copies = self.tables
-        contents = (Content().plus(held.own.values()), held.copies, held.shared)
-        return Statement(
-            Kind.READ,
+        contents = (TableContent().with_values(state.own.values()), state.copies, state.shared)
+        return TaskStatement(
+            StatementKind.READ,
             f"SELECT 0, {_COUNTED} FROM {own} UNION ALL SELECT 1, {_COUNTED} FROM {copies} "
             f"UNION ALL SELECT 2, {_COUNTED} FROM {self.plan.shared_table} "
             f"WHERE task = {self.number} ORDER BY 1",
-            held,
-            tuple((place, seen.rows, seen.total) for place, seen in enumerate(contents)),
+            state,
+            tuple((index, content.rows, content.total) for index, content in enumerate(contents)),
         )
 
 
-def _chosen(number: int, held: Holdings) -> int:
-    """A row of the task's own, now an old one, now a new one."""
-    ids = sorted(held.own)
+def _chosen(number: int, state: TaskState) -> int:
+    """The id of one of the task's rows; old and new ones alternate."""
+    ids = sorted(state.own)
     return ids[number * 7 % len(ids)]

@@ -1,4 +1,4 @@
-"""What a run of a workload came to: rates, times, and what went wrong."""
+"""The report of a run: rates, latencies and failures."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from swanlake.bench.fanout import Holdings, Kind
+from swanlake.bench.fanout import StatementKind, TaskState
 
 
 @dataclass(frozen=True)
-class Step:
-    """A statement of a task, run to its end: how long, how often, and to what effect."""
+class StatementOutcome:
+    """The outcome of a statement: its duration, its attempts and its effect."""
 
-    kind: Kind
-    #: On a clock that all tasks share.
-    began: float
+    kind: StatementKind
+    #: On the monotonic clock.
+    started_at: float
     #: From the first attempt to the last answer.
     seconds: float
-    #: What the task's tables hold now.
-    holdings: Holdings
+    #: The state of the task's tables afterwards.
+    state: TaskState
     attempts: int = 1
-    #: Attempts that others were in the way of.
+    #: Attempts that failed with a commit conflict.
     conflicts: int = 0
-    #: Why it was not done, in the end.
+    #: Why it failed in the end.
     failure: str | None = None
-    #: How its answer differs from what it had to be.
+    #: How its answer differs from the expected one.
     wrong: str | None = None
 
 
 @dataclass(frozen=True)
 class Latency:
-    """How long statements took in milliseconds, whether they were done or failed in the end."""
+    """The latency of statements in milliseconds, including those that failed."""
 
     statements: int
     p50: float
@@ -42,41 +42,40 @@ class Latency:
 
 @dataclass(frozen=True)
 class Report:
-    """What a run came to; ``summed_up`` makes it."""
+    """The report of a run; ``summarize`` makes it."""
 
     seconds: float
     commits: int
-    #: Of all statements that were to commit, each from its first attempt to its last answer.
+    #: Of all statements that commit.
     latency: Latency
-    by_kind: dict[Kind, Latency]
+    by_kind: dict[StatementKind, Latency]
     retries: int
     conflicts: int
-    #: Statements that were not done, each with its reason.
+    #: The statements that failed, with their reasons.
     failures: tuple[str, ...]
-    #: Answers that were not what they had to be.
+    #: The answers that were wrong.
     wrong_counts: tuple[str, ...]
 
     @property
     def commits_per_second(self) -> float:
-        """Over the time from the first statement of any task to the last answer."""
+        """Over the time from the first statement to the last answer."""
         return self.commits / self.seconds if self.seconds else 0.0
 
     @property
     def problem(self) -> str | None:
-        """One sentence about what went wrong; None if nothing did."""
-        found = [
-            _count(len(self.failures), "statement") + " failed" if self.failures else "",
-            _count(len(self.wrong_counts), "count") + " came out wrong"
-            if self.wrong_counts
-            else "",
-        ]
-        if not any(found):
+        """One sentence about the failures; None without any."""
+        problems = []
+        if self.failures:
+            problems.append(_count(len(self.failures), "statement") + " failed")
+        if self.wrong_counts:
+            problems.append(_count(len(self.wrong_counts), "count") + " came out wrong")
+        if not problems:
             return None
         first = (*self.failures, *self.wrong_counts)[0]
-        return f"{' and '.join(filter(None, found))}. The first: {first}"
+        return f"{' and '.join(problems)}. The first: {first}"
 
     def as_json(self) -> dict[str, Any]:
-        """The report as values that JSON has."""
+        """The report as JSON values."""
         return {
             "seconds": round(self.seconds, 3),
             "commits": self.commits,
@@ -90,24 +89,24 @@ class Report:
         }
 
 
-def summed_up(
-    tasks: Sequence[Sequence[Step]],
+def summarize(
+    tasks: Sequence[Sequence[StatementOutcome]],
     *,
     failures: Iterable[str] = (),
     wrong_counts: Iterable[str] = (),
 ) -> Report:
-    """The report of all steps of all tasks, and of what was found besides."""
+    """The report of all tasks, with further failures and wrong counts."""
     steps = [step for task in tasks for step in task]
     named = [(f"task {number}", step) for number, task in enumerate(tasks) for step in task]
     to_commit = [step for step in steps if step.kind.commits]
     return Report(
-        seconds=max((step.began + step.seconds for step in steps), default=0.0)
-        - min((step.began for step in steps), default=0.0),
+        seconds=max((step.started_at + step.seconds for step in steps), default=0.0)
+        - min((step.started_at for step in steps), default=0.0),
         commits=sum(step.failure is None for step in to_commit),
         latency=_latency(to_commit),
         by_kind={
             kind: _latency([step for step in steps if step.kind is kind])
-            for kind in Kind
+            for kind in StatementKind
             if any(step.kind is kind for step in steps)
         },
         retries=sum(step.attempts - 1 for step in steps),
@@ -123,18 +122,18 @@ def summed_up(
     )
 
 
-def holdings_of(tasks: Iterable[Sequence[Step]]) -> list[Holdings]:
-    """What every task's tables hold at the end."""
-    return [task[-1].holdings if task else Holdings() for task in tasks]
+def final_states(tasks: Iterable[Sequence[StatementOutcome]]) -> list[TaskState]:
+    """The state of every task's tables at the end."""
+    return [task[-1].state if task else TaskState() for task in tasks]
 
 
 def percentile(samples: Sequence[float], percent: float) -> float:
-    """The smallest sample that at least ``percent`` of the samples do not exceed."""
+    """The smallest sample that ``percent`` of the samples do not exceed."""
     ordered = sorted(samples)
     return ordered[max(math.ceil(len(ordered) * percent / 100) - 1, 0)]
 
 
-def _latency(steps: Sequence[Step]) -> Latency:
+def _latency(steps: Sequence[StatementOutcome]) -> Latency:
     if not steps:
         return Latency(0, 0.0, 0.0, 0.0)
     spent = [step.seconds * 1000 for step in steps]

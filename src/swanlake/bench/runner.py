@@ -1,4 +1,4 @@
-"""Runs the fan-out: through servers, or through anything else that takes SQL and gives rows."""
+"""Runs the fan-out on servers, or on anything else that executes SQL."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
-from swanlake.bench.fanout import Check, FanOut, Holdings, Row, Statement, Task
-from swanlake.bench.report import Report, Step, holdings_of, summed_up
+from swanlake.bench.fanout import CountCheck, FanOut, Row, Task, TaskState, TaskStatement
+from swanlake.bench.report import Report, StatementOutcome, final_states, summarize
 from swanlake.client import FlightSQLClient
 from swanlake.errors import (
     AlreadyExists,
@@ -22,38 +22,30 @@ from swanlake.errors import (
 )
 from swanlake.sql.quoting import literal
 
-#: Runs a statement and gives its rows; raises SwanLakeError, and CommitConflict where a statement
-#: was not done because of what others did.
+#: Executes a statement and returns its rows; raises SwanLakeError, and CommitConflict for a
+#: statement that may be retried.
 Execute = Callable[[str], Sequence[Row]]
 Connect = Callable[[str], FlightSQLClient]
 
 MAX_ATTEMPTS = 10
-#: After these nothing that the session is asked for can succeed.
+#: Errors after which no statement of the session can succeed.
 _SESSION_IS_GONE = (ServerUnavailable, SessionError, ClientClosed)
 
 
-def executing(client: FlightSQLClient) -> Execute:
-    """What runs statements in the session of a client."""
-    return lambda sql: client.execute(sql).rows()
-
-
-# ---- one task ------------------------------------------------------------------------------------
-
-
-def perform(task: Task, execute: Execute) -> Iterator[Step]:
-    """Runs the statements of a task one after the other, and says of each how it went."""
-    held = Holdings()
+def run_task(task: Task, execute: Execute) -> Iterator[StatementOutcome]:
+    """Runs the statements of a task in order; yields the outcome of each."""
+    state = TaskState()
     for number in range(task.plan.statements):
-        statement = task.statement(number, held)
+        statement = task.statement(number, state)
         began = time.monotonic()
         attempt = _attempt(statement.sql, execute)
         seconds = time.monotonic() - began
-        held = held if attempt.error else statement.leaves
-        yield Step(
+        state = state if attempt.error else statement.state_after
+        yield StatementOutcome(
             statement.kind,
             began,
             seconds,
-            held,
+            state,
             attempt.attempts,
             attempt.conflicts,
             failure=_sentence(attempt.error) if attempt.error else None,
@@ -65,7 +57,7 @@ def perform(task: Task, execute: Execute) -> Iterator[Step]:
 
 @dataclass(frozen=True)
 class _Attempt:
-    """A statement that was repeated as long as others were in its way."""
+    """A statement, retried after commit conflicts."""
 
     attempts: int
     conflicts: int
@@ -84,26 +76,24 @@ def _attempt(sql: str, execute: Execute) -> _Attempt:
     return _Attempt(MAX_ATTEMPTS, MAX_ATTEMPTS, error=last)
 
 
-# ---- all of them ---------------------------------------------------------------------------------
-
-
-def fan_out(
+def run_fanout(
     plan: FanOut,
     servers: Sequence[str],
     connect: Connect,
     *,
     keep: bool = False,
-    stepped: Callable[[], None] = lambda: None,
+    on_statement: Callable[[], None] = lambda: None,
 ) -> Report:
-    """Runs all tasks at once, spread over the servers, and has every server count what is there.
+    """Runs all tasks concurrently, spread over the servers; then every server counts the rows.
 
-    The catalog is made if it is not there, and stays; what the run made in it is dropped at the
-    end, unless it is to be kept. Raises SwanLakeError if the run cannot even begin.
+    The catalog is created if it does not exist. The tables are dropped at the end, unless ``keep``
+    is set. Raises SwanLakeError if the run cannot start.
     """
     with ExitStack() as opened:
 
         def session(number: int) -> Execute:
-            return executing(opened.enter_context(connect(servers[number % len(servers)])))
+            client = opened.enter_context(connect(servers[number % len(servers)]))
+            return lambda sql: client.execute(sql).rows()
 
         with ThreadPoolExecutor(plan.tasks) as threads:
             sessions = list(threads.map(session, range(plan.tasks)))
@@ -113,47 +103,49 @@ def fan_out(
         wrong: list[str] = []
         try:
             prepare(plan, sessions[0])
-            tasks = _perform_all(plan, sessions, stepped)
-            checks = plan.checks(holdings_of(tasks))
+            tasks = _run_tasks(plan, sessions, on_statement)
+            checks = plan.checks(final_states(tasks))
             for server, execute in zip(servers, sessions, strict=False):
                 try:
-                    wrong += (f"{server}: {found}" for found in differences(checks, execute))
+                    wrong += (f"{server}: {found}" for found in find_differences(checks, execute))
                 except SwanLakeError as unchecked:
                     failures.append(f"the counts of {server}: {_sentence(unchecked)}")
         finally:
             if not keep:
-                failures += _remove(plan, sessions[0])
-        return summed_up(tasks, failures=failures, wrong_counts=wrong)
+                drop = plan.teardown_statement
+                if error := _attempt(drop, sessions[0]).error:
+                    failures.append(f"{drop}: {_sentence(error)}")
+        return summarize(tasks, failures=failures, wrong_counts=wrong)
 
 
 def prepare(plan: FanOut, execute: Execute) -> None:
-    """Makes what all tasks share, in a catalog that is there."""
-    for sql in plan.preparation:
+    """Creates the shared objects in an existing catalog."""
+    for sql in plan.setup_statements:
         if error := _attempt(sql, execute).error:
             raise error
 
 
-def differences(checks: Iterable[Check], execute: Execute) -> list[str]:
-    """The checks that do not hold, each as a phrase."""
-    found = (_difference(check, tuple(execute(check.sql))) for check in checks)
-    return [difference for difference in found if difference is not None]
+def find_differences(checks: Iterable[CountCheck], execute: Execute) -> list[str]:
+    """The checks that fail, each as a phrase."""
+    results = (_difference(check, tuple(execute(check.sql))) for check in checks)
+    return [difference for difference in results if difference is not None]
 
 
-def _perform_all(
-    plan: FanOut, sessions: Sequence[Execute], stepped: Callable[[], None]
-) -> list[list[Step]]:
+def _run_tasks(
+    plan: FanOut, sessions: Sequence[Execute], on_statement: Callable[[], None]
+) -> list[list[StatementOutcome]]:
     interrupted = threading.Event()
 
-    def work(number: int) -> list[Step]:
+    def work(number: int) -> list[StatementOutcome]:
         steps = []
-        for step in perform(plan.task(number), sessions[number]):
+        for step in run_task(plan.task(number), sessions[number]):
             steps.append(step)
-            stepped()
+            on_statement()
             if interrupted.is_set():
                 break
         return steps
 
-    # Whoever stops it waits for the statements under way: what they write is dropped after them.
+    # After an interrupt, running statements end first: then their tables can be dropped.
     with ThreadPoolExecutor(plan.tasks, "swanlake-bench") as threads:
         try:
             return list(threads.map(work, range(plan.tasks)))
@@ -161,15 +153,10 @@ def _perform_all(
             interrupted.set()
 
 
-def _remove(plan: FanOut, execute: Execute) -> list[str]:
-    error = _attempt(plan.removal, execute).error
-    return [] if error is None else [f"{plan.removal}: {_sentence(error)}"]
-
-
-def _difference(asked: Statement | Check, rows: tuple[Row, ...]) -> str | None:
-    if asked.answer is None or rows == asked.answer:
+def _difference(query: TaskStatement | CountCheck, rows: tuple[Row, ...]) -> str | None:
+    if query.answer is None or rows == query.answer:
         return None
-    return f"{asked.sql} gave {list(rows)}, and it is {list(asked.answer)} that was written"
+    return f"{query.sql} returned {list(rows)} instead of {list(query.answer)}"
 
 
 def _sentence(error: SwanLakeError) -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 
+__all__ = ["main"]
+
 
 def main() -> None:
-    """The entry point; says what to install where only the client is there."""
+    """The entry point; names the missing package if only the client is installed."""
     try:
         from swanlake.cli.commands import swanlake
     except ModuleNotFoundError as missing:

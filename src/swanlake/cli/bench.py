@@ -1,4 +1,4 @@
-"""``swanlake bench``: how much running servers bear, and whether all their answers are true."""
+"""``swanlake bench``: load tests of running servers that check every answer."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ import click
 
 from swanlake.bench.fanout import FanOut
 from swanlake.bench.report import Latency, Report
-from swanlake.bench.runner import fan_out
-from swanlake.cli.connection import connect, connections_options
-from swanlake.cli.progress import counted
-from swanlake.cli.remote import ServerCommands
+from swanlake.bench.runner import run_fanout
+from swanlake.cli.progress import progress_counter
+from swanlake.cli.remote import ServerCommands, connect, connections_options
 from swanlake.errors import SwanLakeError
 
 
 @click.group(cls=ServerCommands)
 def bench() -> None:
-    """Measure running servers with work whose every answer is checked.
+    """Measure running servers with a workload that checks every answer.
 
-    Exit codes: 0 all went well, 1 a statement failed or a count was wrong, 2 wrong arguments or no
+    Exit codes: 0 success, 1 a statement failed or a count was wrong, 2 wrong arguments or no
     connection.
     """
 
@@ -34,28 +33,28 @@ def bench() -> None:
     type=click.IntRange(min=1),
     default=32,
     show_default=True,
-    help="How many work at the same time, each in a session of its own.",
+    help="Number of concurrent tasks, each in its own session.",
 )
 @click.option(
     "--statements",
     type=click.IntRange(min=1),
     default=50,
     show_default=True,
-    help="How many statements each of them runs.",
+    help="Number of statements per task.",
 )
 @click.option(
     "--catalog",
     default="workbook",
     show_default=True,
     metavar="NAME",
-    help="Where the tables are made; the catalog is made too, if it is not there.",
+    help="Catalog for the tables; created if it does not exist.",
 )
 @click.option(
     "--inlined-rows",
     type=click.IntRange(min=0),
     default=10,
     show_default=True,
-    help="Inserts of up to so many rows are kept in the metadata; 0: each is a file.",
+    help="Inserts of up to this many rows are inlined in the metadata; 0: each writes a file.",
 )
 @click.option("--keep", is_flag=True, help="Do not drop the tables at the end.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
@@ -71,32 +70,31 @@ def fanout(
     token_file: Path | None,
     tls_ca: Path | None,
 ) -> None:
-    """Many tasks at once: each makes tables, writes to them and to a shared one, and reads back.
+    """Run many tasks: each creates tables, writes to them and to a shared table, and reads back.
 
-    What a task reads must be what it wrote, at once; at the end all that was acknowledged is
-    counted, on every server.
+    A task must read its own writes at once. At the end every server counts all acknowledged rows.
     """
     plan = FanOut(uuid4().hex[:8], catalog, tasks, statements, inlined_rows)
-    with counted("fanout", tasks * statements) as stepped:
-        report = fan_out(
+    with progress_counter("fanout", tasks * statements) as advance:
+        report = run_fanout(
             plan,
             urls,
             partial(connect, token_file=token_file, tls_ca=tls_ca),
             keep=keep,
-            stepped=stepped,
+            on_statement=advance,
         )
     if as_json:
-        print(json.dumps(_described(plan, urls) | report.as_json(), indent=2))
+        print(json.dumps(_plan_as_json(plan, urls) | report.as_json(), indent=2))
     else:
         _show(plan, report)
         if keep:
             print(f"The tables are in {plan.schema}.")
-    sys.stdout.flush()  # before what is wrong is said on standard error
+    sys.stdout.flush()  # before the error goes to standard error
     if report.problem is not None:
         raise SwanLakeError(report.problem)
 
 
-def _described(plan: FanOut, urls: tuple[str, ...]) -> dict[str, object]:
+def _plan_as_json(plan: FanOut, urls: tuple[str, ...]) -> dict[str, object]:
     return {
         "schema": plan.schema,
         "servers": list(urls),

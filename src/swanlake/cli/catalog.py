@@ -1,4 +1,4 @@
-"""``swanlake catalog``: the catalogs of a lake, with or without a server beside it."""
+"""``swanlake catalog``: the catalogs of a lake; it needs no running server."""
 
 from __future__ import annotations
 
@@ -6,28 +6,21 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 import pyarrow as pa
 
 from swanlake import config
-from swanlake.cli.durations import Duration
-from swanlake.cli.exits import exit_with
-from swanlake.cli.output import Result, format_option, show
-from swanlake.errors import (
-    CatalogUnreachable,
-    ConfigError,
-    StartupError,
-    SwanLakeError,
-)
+from swanlake.cli.options import Duration, config_option, setting_option
+from swanlake.cli.output import format_option, show_table
+from swanlake.cli.remote import EXIT_REFUSED, ServerCommands
+from swanlake.errors import CatalogUnreachable, ConfigError, StartupError, SwanLakeError
 
 if TYPE_CHECKING:
-    from swanlake.lake.lake import Catalog, Lake
-    from swanlake.lake.metabase import CatalogInfo
-
-EXIT_REFUSED, EXIT_CONFIG = 1, 2
+    from swanlake.lake.catalog import Catalog
+    from swanlake.lake.lake import Lake
+    from swanlake.lake.metastore.base import CatalogInfo
 
 _CATALOGS = pa.schema(
     [
@@ -51,83 +44,58 @@ _GARBAGE = pa.schema(
 )
 
 
-class CatalogCommands(click.Group):
-    """Commands whose errors are one sentence and an exit code, whichever of them fails."""
+class CatalogCommands(ServerCommands):
+    """The same exit codes, and the one for a lake that cannot be reached."""
 
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except ConfigError as wrong:
-            exit_with(EXIT_CONFIG, wrong)
-        except StartupError as unreachable:
-            exit_with(unreachable.exit_code, unreachable)
-        except SwanLakeError as refused:
-            exit_with(EXIT_REFUSED, refused)
+    def exit_code(self, error: SwanLakeError) -> int:
+        return error.exit_code if isinstance(error, StartupError) else super().exit_code(error)
 
 
 def _lake_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Which lake: the settings of ``serve`` that say so, from the same places."""
+    """Adds the settings of ``serve`` that locate the lake."""
     for name in ("data_path", "home"):
-        row = config.SETTINGS[name]
-        text = row.help.replace("`", "") + f" [{row.env}]"
-        command = click.option(row.flag, name, default=None, help=text, metavar="VALUE")(command)
-    return click.option(
-        "--config",
-        "config_file",
-        type=click.Path(path_type=Path),
-        default=None,
-        help="The TOML file with settings; without it ./swanlake.toml, if there is one.",
-    )(command)
+        command = setting_option(config.SETTINGS[name])(command)
+    return config_option(command)
 
 
 @click.group(cls=CatalogCommands)
 def catalog() -> None:
     """Create, fork, drop, check and clean the catalogs of a lake.
 
-    The lake is the one that `swanlake serve` would serve with the same settings; a server may run
-    meanwhile. Exit codes: 0 done, 1 refused or something found, 2 wrong arguments or settings,
-    4 the lake cannot be reached.
+    The lake is the one that `swanlake serve` uses with the same settings; servers may be running.
+    Exit codes: 0 success, 1 refused or problems found, 2 wrong arguments or settings, 4 the lake
+    cannot be reached.
     """
-
-
-# ---- changing ------------------------------------------------------------------------------------
 
 
 @catalog.command()
 @click.argument("name")
 @_lake_options
 def create(name: str, **settings: Any) -> None:
-    """Make a new, empty catalog."""
+    """Create an empty catalog."""
     with _lake(settings, make=True) as lake:
-        made = lake.create_catalog(name)
-        click.echo(f"The catalog {made.name} is ready. DuckDB attaches it with\n")
-        click.echo(lake.location(made.info).statement)
+        _announce(lake, lake.create_catalog(name), "ready")
 
 
 @catalog.command()
 @click.argument("parent")
 @click.argument("name")
-@click.option(
-    "--at", type=int, default=None, help="The snapshot to fork at; without it the newest."
-)
+@click.option("--at", type=int, default=None, help="Snapshot to fork at. Default: the newest.")
 @_lake_options
 def fork(parent: str, name: str, at: int | None, **settings: Any) -> None:
-    """Make the catalog NAME from PARENT, as it is or as it was, without copying a file."""
+    """Create the catalog NAME as a fork of PARENT, now or at a snapshot, without copying files."""
     with _lake(settings) as lake:
         made = lake.fork_catalog(parent, name, at)
-        click.echo(
-            f"The catalog {made.name} is ready; it leaves {parent} at snapshot "
-            f"{made.info.parent_snapshot}. DuckDB attaches it with\n"
-        )
-        click.echo(lake.location(made.info).statement)
+        snapshot = made.info.parent_snapshot
+        _announce(lake, made, f"ready; it forks {parent} at snapshot {snapshot}")
 
 
 @catalog.command()
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @_lake_options
 def drop(name: str, yes: bool, **settings: Any) -> None:
-    """Remove a catalog with all its tables and snapshots. Its forks keep what they see."""
+    """Drop a catalog with all its tables and snapshots. Its forks are not affected."""
     with _lake(settings) as lake:
         name = lake.catalog(name).name
         if not yes and not _confirmed(name):
@@ -135,8 +103,8 @@ def drop(name: str, yes: bool, **settings: Any) -> None:
             raise SystemExit(EXIT_REFUSED)
         lake.drop_catalog(name)
         click.echo(
-            f"The catalog {name} is dropped. The files that no fork can see go with the next "
-            "`swanlake catalog collect`."
+            f"The catalog {name} is dropped. The next `swanlake catalog collect` deletes the files "
+            "that no fork uses."
         )
 
 
@@ -144,18 +112,14 @@ def drop(name: str, yes: bool, **settings: Any) -> None:
 @click.argument("name")
 @_lake_options
 def adopt(name: str, **settings: Any) -> None:
-    """Register a catalog that another program made, and put up its fence.
+    """Register a catalog that another program created, and install its fence.
 
-    It must be where SwanLake would have made it: in the file catalogs/NAME.sqlite under the home
-    directory, or in the schema lake_NAME of the PostgreSQL database. A catalog that is registered
-    already gets its fence again.
+    The catalog must be at SwanLake's location: in the file catalogs/NAME.sqlite under the home
+    directory, or in the schema lake_NAME of the PostgreSQL database. For a registered catalog, the
+    fence is installed again.
     """
     with _lake(settings) as lake:
-        adopted = lake.adopt_catalog(name)
-        click.echo(
-            f"The catalog {adopted.name} is registered and fenced. DuckDB attaches it with\n"
-        )
-        click.echo(lake.location(adopted.info).statement)
+        _announce(lake, lake.adopt_catalog(name), "registered and fenced")
 
 
 @catalog.command()
@@ -165,10 +129,10 @@ def adopt(name: str, **settings: Any) -> None:
     type=Duration(),
     default="2d",
     show_default=True,
-    help="Leave younger files alone. Files wait for their commit: a shorter time than the longest "
-    "write takes would lose its rows.",
+    help="Minimum age of deleted files. It must exceed the longest write: files wait for their "
+    "commit, and deleting them would lose rows.",
 )
-@click.option("--dry-run", is_flag=True, help="Only say what would be deleted.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
 @format_option
 @_lake_options
 def collect(age: timedelta, dry_run: bool, output: str, **settings: Any) -> None:
@@ -200,14 +164,11 @@ def _files(count: int) -> str:
     return f"{count} file{'' if count == 1 else 's'}"
 
 
-# ---- looking -------------------------------------------------------------------------------------
-
-
 @catalog.command(name="list")
 @format_option
 @_lake_options
 def list_(output: str, **settings: Any) -> None:
-    """Show every catalog, where it is, and how DuckDB attaches it."""
+    """Show all catalogs, their locations, and how DuckDB attaches them."""
     with _lake(settings) as lake:
         infos = lake.catalogs()
         names = {info.id: info.name for info in infos}
@@ -225,7 +186,7 @@ def list_(output: str, **settings: Any) -> None:
     if output != "table":
         _show(rows, _CATALOGS, output)
         return
-    # A statement is there to be copied, and a table would fold it.
+    # Outside of the table, which would wrap the statements and make them hard to copy.
     _show(rows, _CATALOGS.remove(_CATALOGS.get_field_index("attach")), output)
     for row in rows:
         click.echo(row["attach"])
@@ -233,12 +194,14 @@ def list_(output: str, **settings: Any) -> None:
 
 @catalog.command()
 @click.argument("name")
-@click.option("--limit", type=click.IntRange(min=1), default=None, help="Only the newest ones.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=None, help="Number of snapshots to show."
+)
 @format_option
 @_lake_options
 def snapshots(name: str, limit: int | None, output: str, **settings: Any) -> None:
-    """Show the snapshots of a catalog, the newest first."""
-    from swanlake.lake.listing import SNAPSHOT_COLUMNS, snapshot_rows  # slow to load
+    """Show the snapshots of a catalog, newest first."""
+    from swanlake.lake.read.listing import SNAPSHOT_COLUMNS, snapshot_rows  # slow to load
 
     with _lake(settings) as lake:
         found = lake.catalog(name).snapshots()
@@ -248,11 +211,11 @@ def snapshots(name: str, limit: int | None, output: str, **settings: Any) -> Non
 
 @catalog.command()
 @click.argument("name", required=False)
-@click.option("--files", is_flag=True, help="Also look whether every file is there.")
+@click.option("--files", is_flag=True, help="Also check that every file exists.")
 @format_option
 @_lake_options
 def check(name: str | None, files: bool, output: str, **settings: Any) -> None:
-    """Look for damage in one catalog or in all; exit code 1 if there is any."""
+    """Check one catalog, or all, for damage; exit code 1 if any is found."""
     with _lake(settings) as lake:
         names = [info.name for info in lake.catalogs()] if name is None else [name]
         catalogs = [lake.catalog(each) for each in names]
@@ -263,7 +226,7 @@ def check(name: str | None, files: bool, output: str, **settings: Any) -> None:
         ]
     if rows or output != "table":
         _show(rows, _FINDINGS, output)
-    elif not rows:
+    else:
         count = len(catalogs)
         click.echo(f"{count} catalog{' is' if count == 1 else 's are'} sound.")
     if rows:
@@ -271,7 +234,7 @@ def check(name: str | None, files: bool, output: str, **settings: Any) -> None:
 
 
 def _findings(catalog: Catalog, files: bool) -> list[str]:
-    """What is wrong with a catalog; that it cannot be read is a finding too."""
+    """The problems of a catalog; an unreadable catalog is one too."""
     try:
         findings = catalog.check()
         if files:
@@ -282,28 +245,25 @@ def _findings(catalog: Catalog, files: bool) -> list[str]:
 
 
 def _newest_snapshot(lake: Lake, info: CatalogInfo) -> int | None:
-    """The newest snapshot; None, and a word to the terminal, for a catalog that is damaged."""
+    """The newest snapshot; None, with a message, for a damaged catalog."""
     try:
-        return lake.catalog(info.name).snapshot_id()
+        return lake.catalog(info.name).newest_snapshot()
     except SwanLakeError as unreadable:
         click.echo(f"swanlake: catalog {info.name}: {unreadable}", err=True)
         return None
 
 
-# ---- shared --------------------------------------------------------------------------------------
-
-
 @contextmanager
-def _lake(given: dict[str, Any], *, make: bool = False) -> Iterator[Lake]:
-    """The lake of the settings; without ``make`` a mistyped home does not become a new one."""
+def _lake(flags: dict[str, Any], *, make: bool = False) -> Iterator[Lake]:
+    """The lake of the settings; only with ``make`` is a missing home directory created."""
     from swanlake.lake.lake import Lake  # slow to load, and only needed here
 
-    config_file = given.pop("config_file")
-    settings = config.load(given, config_file=config_file).settings
+    config_file = flags.pop("config_file")
+    settings = config.load(flags, config_file=config_file).settings
     if not make and not settings.metabase_url and not (settings.home / "catalogs").is_dir():
         raise CatalogUnreachable(
             f"There is no lake in {settings.home.absolute()}; `swanlake serve` or `swanlake "
-            "catalog create` makes one."
+            "catalog create` creates one."
         )
     with Lake.from_settings(settings) as lake:
         yield lake
@@ -311,10 +271,14 @@ def _lake(given: dict[str, Any], *, make: bool = False) -> Iterator[Lake]:
 
 def _confirmed(name: str) -> bool:
     if not sys.stdin.isatty():
-        raise ConfigError("There is no terminal to ask on: say --yes to drop the catalog.")
+        raise ConfigError("There is no terminal for the confirmation; use --yes to skip it.")
     return click.confirm(f"Drop the catalog {name} with all its tables and snapshots?")
 
 
 def _show(rows: list[dict[str, Any]], schema: Any, output: str) -> None:
-    show(Result(schema, pa.Table.from_pylist(rows, schema=schema).to_batches()), output, quiet=True)
-    sys.stdout.flush()  # what the console wrote must come before what click writes
+    show_table(pa.Table.from_pylist(rows, schema=schema), output)
+
+
+def _announce(lake: Lake, catalog: Catalog, state: str) -> None:
+    click.echo(f"The catalog {catalog.name} is {state}. DuckDB attaches it with\n")
+    click.echo(lake.location(catalog.info).statement)

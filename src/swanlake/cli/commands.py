@@ -1,4 +1,4 @@
-"""The commands: what each takes, and who does the work."""
+"""The ``swanlake`` command, its subcommands and their options."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from swanlake import config
 from swanlake._version import __version__
 from swanlake.cli.bench import bench
 from swanlake.cli.catalog import catalog
-from swanlake.cli.connection import connect, connection_options
-from swanlake.cli.exits import exit_with
 from swanlake.cli.logs import configure_logging
 from swanlake.cli.maintain import maintain
-from swanlake.cli.output import format_option
+from swanlake.cli.options import config_option, setting_option
+from swanlake.cli.output import exit_with, format_option
 from swanlake.cli.queue import queue
+from swanlake.cli.remote import connect, connection_options
 from swanlake.errors import (
     ConfigError,
     NotAuthenticated,
@@ -28,12 +28,12 @@ from swanlake.errors import (
     SwanLakeError,
 )
 
-EXIT_OWN_FAULT, EXIT_CONFIG, EXIT_NO_CONNECTION, EXIT_SQL_ERROR = 1, 2, 2, 3
+EXIT_LOCAL_FAULT, EXIT_CONFIG, EXIT_NO_CONNECTION, EXIT_SQL_ERROR = 1, 2, 2, 3
 PING_ACCEPTING, PING_REJECTING, PING_NO_RESPONSE, PING_BAD_ARGUMENTS = 0, 1, 2, 3
 
 
 class MisuseExits(click.Command):
-    """A command whose exit code 2 means something else than click's "wrong arguments"."""
+    """A command with its own exit code for wrong arguments, in place of click's 2."""
 
     def __init__(self, *arguments: Any, misuse_exit_code: int, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -60,7 +60,7 @@ class DefaultToServe(click.Group):
 @click.group(cls=DefaultToServe)
 @click.version_option(__version__, prog_name="swanlake")
 def swanlake() -> None:
-    """SwanLake: Arrow Flight SQL in, DuckDB sessions inside, DuckLake underneath."""
+    """SwanLake: a lakehouse server. Arrow Flight SQL, DuckDB sessions, DuckLake storage."""
 
 
 swanlake.add_command(catalog)
@@ -69,36 +69,21 @@ swanlake.add_command(maintain)
 swanlake.add_command(bench)
 
 
-# ---- serve ---------------------------------------------------------------------------------------
-
-
 def _settings_options(command: Callable[..., None]) -> Callable[..., None]:
-    """A flag for every setting, but for secrets: a flag's value stands in every process list."""
+    """Adds a flag for every setting except secrets: process lists show flags."""
     for row in reversed(list(config.SETTINGS.values())):
         if not row.secret:
-            text = row.help.replace("`", "") + f" [{row.env}]"
-            command = click.option(row.flag, row.name, default=None, help=text, metavar="VALUE")(
-                command
-            )
+            command = setting_option(row)(command)
     return command
 
 
-_config_option = click.option(
-    "--config",
-    "config_file",
-    type=click.Path(path_type=Path),
-    default=None,
-    help="The TOML file with settings; without it ./swanlake.toml, if there is one.",
-)
-
-
 @swanlake.command()
-@_config_option
+@config_option
 @click.option(
     "--ready-file",
     type=click.Path(path_type=Path),
     default=None,
-    help="A file that says where the server listens, from the moment it does until it ends.",
+    help="File to create, with the server's URL, once it accepts connections; removed at the end.",
 )
 @_settings_options
 def serve(config_file: Path | None, ready_file: Path | None, **flags: str | None) -> None:
@@ -124,22 +109,19 @@ def serve(config_file: Path | None, ready_file: Path | None, **flags: str | None
         exit_with(failed.exit_code, failed)
     sys.stdout.flush()
     sys.stderr.flush()
-    # Flight's threads may still wait for clients that never come back; nothing is left to do.
+    # Flight's threads may still wait for clients that hung up.
     os._exit(0)
-
-
-# ---- config --------------------------------------------------------------------------------------
 
 
 @swanlake.group(name="config")
 def config_group() -> None:
-    """Look at the settings."""
+    """Show the settings."""
 
 
 @config_group.command(name="show")
-@_config_option
+@config_option
 def config_show(config_file: Path | None) -> None:
-    """Print every setting, its value and where the value came from."""
+    """Print every setting with its value and its source."""
     loaded = _load({}, config_file)
     rows = [
         (name, row.show(getattr(loaded.settings, name)), loaded.sources[name])
@@ -152,14 +134,11 @@ def config_show(config_file: Path | None) -> None:
 
 @config_group.command(name="docs")
 def config_docs() -> None:
-    """Print the reference of all settings as Markdown."""
-    click.echo(config.reference(), nl=False)
+    """Print the settings reference as Markdown."""
+    click.echo(config.settings_reference(), nl=False)
 
 
-# ---- clients -------------------------------------------------------------------------------------
-
-
-@swanlake.command(cls=MisuseExits, misuse_exit_code=EXIT_OWN_FAULT)
+@swanlake.command(cls=MisuseExits, misuse_exit_code=EXIT_LOCAL_FAULT)
 @connection_options
 @click.option("-c", "--command", "sql", help="Run this SQL and exit.")
 @click.option(
@@ -180,19 +159,19 @@ def sql(
     output: str,
     quiet: bool,
 ) -> None:
-    """Run SQL: from -c, from a file, from standard input, or as you type.
+    """Run SQL from -c, a file, standard input or an interactive prompt.
 
-    Exit codes: 0 all statements ran, 1 a problem on this side, 2 no connection, 3 a statement
-    failed.
+    Exit codes: 0 success, 1 a local problem such as wrong arguments, 2 no connection, 3 a
+    statement failed.
     """
     from swanlake.cli.shell import Shell  # slow to load, and only needed here
 
     if sql is not None and file is not None:
-        exit_with(EXIT_OWN_FAULT, ConfigError("-c and -f exclude each other."))
+        exit_with(EXIT_LOCAL_FAULT, ConfigError("-c and -f cannot be combined."))
     try:
         client = connect(url, token_file, tls_ca)
     except ConfigError as wrong:
-        exit_with(EXIT_OWN_FAULT, wrong)
+        exit_with(EXIT_LOCAL_FAULT, wrong)
     except SwanLakeError as unreachable:
         exit_with(EXIT_NO_CONNECTION, unreachable, f"Cannot connect to {url}")
     with client:
@@ -202,9 +181,9 @@ def sql(
             return
         try:
             shell.run_script(sql if sql is not None else (file or sys.stdin).read())
-            sys.stdout.flush()  # here a reader that has left is no error; at the exit it would be
+            sys.stdout.flush()  # a closed pipe is an error at the exit, but not here
         except UnicodeError:
-            exit_with(EXIT_OWN_FAULT, ConfigError("The SQL is not UTF-8 text."))
+            exit_with(EXIT_LOCAL_FAULT, ConfigError("The SQL is not UTF-8 text."))
         except ServerUnavailable as lost:
             exit_with(EXIT_NO_CONNECTION, lost)
         except SwanLakeError as failed:
@@ -218,9 +197,9 @@ def sql(
     type=click.FloatRange(min=0, min_open=True),
     default=3.0,
     show_default=True,
-    help="Seconds to wait.",
+    help="Timeout in seconds.",
 )
-@click.option("--quiet", is_flag=True, help="Only the exit code.")
+@click.option("--quiet", is_flag=True, help="Print nothing; use the exit code.")
 @click.pass_context
 def ping(
     ctx: click.Context,
@@ -230,9 +209,9 @@ def ping(
     timeout: float,
     quiet: bool,
 ) -> None:
-    """Ask a server whether it accepts statements.
+    """Check whether a server accepts statements.
 
-    Exit codes, as pg_isready: 0 accepting, 1 rejecting, 2 no response, 3 no attempt was made.
+    Exit codes as of pg_isready: 0 accepting, 1 rejecting, 2 no response, 3 no attempt was made.
     """
     code, text = _ping(url, token_file, tls_ca, timeout)
     if not quiet:
@@ -253,9 +232,6 @@ def _ping(
     except SwanLakeError:
         return PING_NO_RESPONSE, "no response"
     return (PING_ACCEPTING if state == "accepting" else PING_REJECTING), state
-
-
-# ---- shared --------------------------------------------------------------------------------------
 
 
 def _load(flags: dict[str, Any], config_file: Path | None) -> config.Configuration:

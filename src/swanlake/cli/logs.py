@@ -1,4 +1,4 @@
-"""How the server logs: one line per event on standard error, for people or for machines."""
+"""The server's log: one line per event on standard error, as text or JSON."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def configure_logging(level: str, style: str) -> None:
-    """Sends everything under ``swanlake`` to standard error."""
+    """Sends the messages of all ``swanlake`` loggers to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if style == "json" else logging.Formatter(_TEXT))
     root = logging.getLogger("swanlake")

@@ -1,17 +1,20 @@
-"""Options that take a length of time."""
+"""Options that several commands have: durations, and the settings of a server."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import click
 
+from swanlake import config
 from swanlake.durations import parse_duration
 
 
 class Duration(click.ParamType[timedelta]):
-    """``36h``: a number and its unit."""
+    """A number and its unit, such as ``36h``."""
 
     name = "duration"
 
@@ -22,3 +25,18 @@ class Duration(click.ParamType[timedelta]):
             return parse_duration(value)
         except ValueError as unreadable:
             self.fail(str(unreadable), param, ctx)
+
+
+config_option = click.option(
+    "--config",
+    "config_file",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="TOML file with settings. Default: ./swanlake.toml, if it exists.",
+)
+
+
+def setting_option(row: config.Setting) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The flag of a setting."""
+    text = row.help.replace("`", "") + f" [{row.env}]"
+    return click.option(row.flag, row.name, default=None, help=text, metavar="VALUE")

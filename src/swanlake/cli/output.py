@@ -1,7 +1,7 @@
-"""Results on a terminal or in a pipe: table, CSV, JSON, Arrow.
+"""Prints results as a table, CSV, JSON or Arrow.
 
-Values become text the way DuckDB itself prints them, in an engine of our own: Python has no dates
-beyond the year 9999, no infinite ones, no nanoseconds and no intervals.
+A local DuckDB engine converts values to text, as DuckDB itself prints them: Python has no dates
+beyond the year 9999, no infinite dates, no nanoseconds and no intervals.
 """
 
 from __future__ import annotations
@@ -15,23 +15,26 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 import pyarrow as pa
 
+from swanlake.errors import SwanLakeError
+from swanlake.lake.model.type_registry import LAKE_TYPES, StatsOrder
 from swanlake.sql.quoting import identifier
 
 FORMATS = ("table", "csv", "json", "arrow")
 _MAX_TABLE_ROWS = 1000
 _NEEDS_QUOTES = re.compile(r'[,"\r\n]|^$')
-#: What JSON can hold; values of all other types are written as text.
+#: The types that JSON can represent; values of all other types become text.
 _JSON_SCALARS = frozenset(
-    {"boolean", "tinyint", "smallint", "integer", "bigint", "utinyint", "usmallint", "uinteger"}
-    | {"ubigint", "hugeint", "uhugeint", "float", "double", "decimal", "varchar"}
-)
+    type_.duckdb.lower()
+    for type_ in LAKE_TYPES.values()
+    if type_.order in (StatsOrder.BOOLEAN, StatsOrder.INTEGER, StatsOrder.FLOAT)
+) | {"decimal", "varchar"}
 
-#: For commands that show rows.
+#: For commands that print rows.
 format_option = click.option(
     "--format", "output", type=click.Choice(FORMATS), default="table", show_default=True
 )
@@ -39,16 +42,16 @@ format_option = click.option(
 
 @dataclass(frozen=True)
 class Result:
-    """What is to be shown: columns, rows as they arrive, and how many a change affected."""
+    """A result to print: columns, batches as they arrive, and the number of affected rows."""
 
     schema: Any
     batches: Iterable[Any]
-    #: -1 where it is not known.
+    #: -1 if unknown.
     affected_rows: int = -1
 
 
 def show(result: Result, output: str, *, quiet: bool = False) -> None:
-    """Writes a result to standard output, batch by batch; a table shows its first thousand rows."""
+    """Prints a result batch by batch; a table shows its first thousand rows."""
     if len(result.schema) == 0:
         for _ in result.batches:
             pass
@@ -56,6 +59,18 @@ def show(result: Result, output: str, *, quiet: bool = False) -> None:
             print("OK" if result.affected_rows < 0 else f"{_count(result.affected_rows)} affected")
         return
     {"table": _table, "csv": _csv, "json": _json, "arrow": _arrow}[output](result, quiet)
+
+
+def show_table(table: Any, output: str) -> None:
+    """Prints the rows of a table only."""
+    show(Result(table.schema, table.to_batches()), output, quiet=True)
+    sys.stdout.flush()  # rich's output must come before click's
+
+
+def exit_with(code: int, error: SwanLakeError, prefix: str = "") -> NoReturn:
+    """Ends the command with one sentence on standard error."""
+    click.echo(f"swanlake: {prefix + ': ' if prefix else ''}{error}", err=True)
+    raise SystemExit(code)
 
 
 def _table(result: Result, quiet: bool) -> None:
@@ -91,7 +106,7 @@ def _csv(result: Result, quiet: bool) -> None:
 
 
 def _csv_field(text: str | None) -> str:
-    """As PostgreSQL writes it: NULL is nothing, the empty text is a pair of quotes."""
+    """As in PostgreSQL: NULL is empty, the empty string is a pair of quotes."""
     if text is None:
         return ""
     if _NEEDS_QUOTES.search(text):
@@ -117,7 +132,7 @@ def _json_object(keys: Iterable[str], values: Iterable[Any]) -> str:
 
 
 def _json_text(value: Any) -> str:
-    """Valid JSON, and exact: a decimal keeps its digits, NaN and the infinities are text."""
+    """Exact JSON: a decimal keeps its digits; NaN and the infinities are strings."""
     if isinstance(value, Decimal):
         return f"{value:f}"
     if isinstance(value, float) and not math.isfinite(value):
@@ -136,15 +151,15 @@ def _arrow(result: Result, quiet: bool) -> None:
 
 
 def _distinct(names: list[str]) -> list[str]:
-    """Every name once: a second ``a`` is ``a_1``, or a JSON reader would keep only the last."""
-    taken: dict[str, None] = {}
+    """Unique names: a second ``a`` becomes ``a_1``, since JSON readers keep only the last."""
+    used: dict[str, None] = {}
     for name in names:
         distinct, number = name, 0
-        while distinct in taken or (number and distinct in names):
+        while distinct in used or (number and distinct in names):
             number += 1
             distinct = f"{name}_{number}"
-        taken[distinct] = None
-    return list(taken)
+        used[distinct] = None
+    return list(used)
 
 
 def _count(rows: int) -> str:
@@ -152,16 +167,16 @@ def _count(rows: int) -> str:
 
 
 class _Printer:
-    """An engine that knows how to write every value.
+    """A DuckDB engine that converts values to text.
 
-    It works in a thread of its own: a Ctrl-C that meets DuckDB in the main thread while it scans
-    Arrow leaves both waiting for ever.
+    It runs in a separate thread: a Ctrl-C while DuckDB scans Arrow data in the main thread would
+    deadlock.
     """
 
     def __init__(self) -> None:
         import duckdb
 
-        # Buffers from the wire are not aligned; by default Arrow's scanner warns of each one.
+        # Received buffers are not aligned; by default Arrow's scanner warns about each one.
         os.environ["ACERO_ALIGNMENT_HANDLING"] = "reallocate"
         self._connection = duckdb.connect()
         self._connection.execute("SET TimeZone = 'UTC'")
@@ -174,7 +189,7 @@ class _Printer:
             yield from self._thread.submit(lambda: self._cast(batch, types).fetchall()).result()
 
     def values(self, batch: Any) -> Iterator[tuple[Any, ...]]:
-        """The rows of a batch in Python values that have a form in JSON."""
+        """The rows of a batch as Python values that JSON can represent."""
         for cast in self._thread.submit(self._json_batches, batch).result():
             columns = [column.to_pylist(maps_as_pydicts="lossy") for column in cast.columns]
             yield from zip(*columns, strict=True)
@@ -185,7 +200,7 @@ class _Printer:
         return batches
 
     def _cast(self, batch: Any, types: list[str] | None) -> Any:
-        # Names of our own: those of a result may be anything, and the same twice.
+        # The column names of a result may be arbitrary, and may repeat.
         batch = batch.rename_columns([f"c{i}" for i in range(batch.num_columns)])
         relation = self._connection.from_arrow(batch)
         if types is None:
@@ -194,7 +209,7 @@ class _Printer:
 
 
 def _json_type(kind: Any) -> str:
-    """The DuckDB type to cast to, so that every value inside has a form in JSON."""
+    """The DuckDB type to cast to, so that JSON can represent every value inside."""
     if kind.id in _JSON_SCALARS:
         return str(kind)
     if kind.id in ("list", "array"):

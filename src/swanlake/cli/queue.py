@@ -1,4 +1,4 @@
-"""``swanlake queue``: what the Duckling Queue of a running server holds, and what becomes of it."""
+"""``swanlake queue``: the Duckling Queue of a running server."""
 
 from __future__ import annotations
 
@@ -6,33 +6,29 @@ from typing import Any
 
 import click
 
-from swanlake.cli.connection import connection_options
 from swanlake.cli.output import format_option
-from swanlake.cli.remote import ServerCommands, call, show_rows
-from swanlake.cli.remote import server as connected
+from swanlake.cli.remote import ServerCommands, call_procedure, connection_options, show_rows
+from swanlake.cli.remote import open_client as connected
 from swanlake.client import FlightSQLClient
 from swanlake.errors import SwanLakeError
 
-#: A path is there to be copied, and a table would fold it.
+#: A table would wrap paths and make them hard to copy.
 _NOT_IN_TABLES = ("path",)
 
 
 @click.group(cls=ServerCommands)
 def queue() -> None:
-    """Look at the queue of a running server, flush it, pause it, and bring dead letters back.
+    """Show, flush, pause and resume the queue of a running server, and replay dead letters.
 
-    Exit codes: 0 done, 1 refused or failed, 2 wrong arguments or no connection.
+    Exit codes: 0 success, 1 refused or failed, 2 wrong arguments or no connection.
     """
-
-
-# ---- looking -------------------------------------------------------------------------------------
 
 
 @queue.command(name="list")
 @format_option
 @connection_options
 def list_(output: str, **server: Any) -> None:
-    """Show the tables that have rows in the queue, and what they wait for."""
+    """Show the tables with queued rows and the state of each."""
     with connected(**server) as client:
         _show(_call(client, "status"), output, nothing="The queue is empty.")
 
@@ -42,7 +38,7 @@ def list_(output: str, **server: Any) -> None:
 @format_option
 @connection_options
 def show_(table: str | None, output: str, **server: Any) -> None:
-    """Show the segments of TABLE, or all; --format json, csv and arrow have their paths too."""
+    """Show the segments of TABLE, or all; --format json, csv and arrow include their paths."""
     with connected(**server) as client:
         _show(_call(client, "segments", table), output, nothing=_nothing_queued(table))
 
@@ -56,33 +52,32 @@ def dead_letters(output: str, **server: Any) -> None:
         _show(_call(client, "dead_letters"), output, nothing="There are no dead letters.")
 
 
-# ---- changing ------------------------------------------------------------------------------------
-
-
 @queue.command()
 @click.argument("table", required=False)
 @format_option
 @connection_options
 def flush(table: str | None, output: str, **server: Any) -> None:
-    """Bring what TABLE, or every table, has in the queue to the lake now, and wait for it."""
+    """Flush TABLE, or all tables, to the lake and wait for the result."""
     with connected(**server) as client:
         done = _call(client, "flush", table)
     _show(done, output, nothing=_nothing_queued(table))
-    buried = sum(done["dead_letters"].to_pylist())
-    if buried:
-        became = "segment became a dead letter" if buried == 1 else "segments became dead letters"
-        raise SwanLakeError(f"{buried} {became}; `swanlake queue dead-letters` says why.")
+    count = sum(done["dead_letters"].to_pylist())
+    if count:
+        became = "segment became a dead letter" if count == 1 else "segments became dead letters"
+        raise SwanLakeError(f"{count} {became}; `swanlake queue dead-letters` shows why.")
 
 
 @queue.command()
 @click.argument("segment_id", required=False)
-@click.option("--all", "everything", is_flag=True, help="All dead letters that hold rows.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Replay all dead letters that contain rows."
+)
 @format_option
 @connection_options
 def replay(segment_id: str | None, everything: bool, output: str, **server: Any) -> None:
-    """Put the dead letter SEGMENT_ID, or all, back into the queue."""
+    """Return the dead letter SEGMENT_ID, or all, to the queue."""
     if (segment_id is None) != everything:
-        raise click.UsageError("Give the id of one dead letter, or --all.")
+        raise click.UsageError("Name the id of one dead letter, or use --all.")
     with connected(**server) as client:
         letters = _call(client, "replay", segment_id)
     _show(letters, output, nothing="There is nothing to replay.")
@@ -95,31 +90,28 @@ def replay(segment_id: str | None, everything: bool, output: str, **server: Any)
 @queue.command()
 @connection_options
 def pause(**server: Any) -> None:
-    """Begin no flush until resume, also after a restart; rows are still taken and kept."""
+    """Stop flushing until `resume`, also after a restart. Inserts are still accepted."""
     with connected(**server) as client:
         _call(client, "pause")
-    click.echo("The queue is paused: it takes rows and flushes none.")
+    click.echo("The queue is paused: it accepts rows but does not flush them.")
 
 
 @queue.command()
 @connection_options
 def resume(**server: Any) -> None:
-    """Begin to flush again."""
+    """Resume flushing."""
     with connected(**server) as client:
         _call(client, "resume")
-    click.echo("The queue flushes again.")
-
-
-# ---- shared --------------------------------------------------------------------------------------
+    click.echo("The queue has resumed flushing.")
 
 
 def _call(client: FlightSQLClient, procedure: str, argument: str | None = None) -> Any:
-    """The rows of a procedure of the queue, as a table."""
-    return call(client, f"duckling_queue_{procedure}", argument)
+    """The rows of a queue procedure, as a table."""
+    return call_procedure(client, f"duckling_queue_{procedure}", argument)
 
 
 def _show(rows: Any, output: str, *, nothing: str) -> None:
-    show_rows(rows, output, nothing=nothing, not_in_tables=_NOT_IN_TABLES)
+    show_rows(rows, output, when_empty=nothing, hidden_columns=_NOT_IN_TABLES)
 
 
 def _nothing_queued(table: str | None) -> str:

@@ -1,4 +1,4 @@
-"""``swanlake sql``: statements in, results out, in a script or at a prompt."""
+"""``swanlake sql``: runs statements of a script or from a prompt, and prints their results."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from swanlake.sql.tokens import tokenize
 
 _HISTORY = "~/.swanlake_history"
 _HELP = """\
-  End a statement with ; and press Enter. Ctrl-C stops a running statement, Ctrl-D leaves.
-  .help   this text
-  .tables the tables of the current catalog
-  .quit   leave"""
+  End a statement with ; and press Enter. Ctrl-C cancels a running statement, Ctrl-D quits.
+  .help   show this text
+  .tables list the tables of the current catalog
+  .quit   quit"""
 _TABLES = """SELECT schema_name AS "schema", table_name AS "table", estimated_size AS "rows"
 FROM duckdb_tables() WHERE database_name IN (current_catalog(), 'temp') ORDER BY ALL"""
 
 
 class Shell:
-    """Runs statements on one connection and shows what they give."""
+    """Runs statements on one connection and prints their results."""
 
     def __init__(self, client: FlightSQLClient, output: str, *, quiet: bool = False) -> None:
         self._client = client
@@ -34,12 +34,12 @@ class Shell:
         self._quiet = quiet
 
     def run_script(self, text: str) -> None:
-        """Runs the statements of a text one after the other; stops at the first that fails."""
+        """Runs the statements of a text in order; stops at the first error."""
         for statement in split(text):
             self._run(statement)
 
     def interact(self) -> None:
-        """Reads statements from the terminal until the user leaves."""
+        """Reads statements from the terminal until the user quits."""
         prompt: PromptSession[str] = PromptSession(history=_history())
         pending = ""
         while True:
@@ -76,14 +76,14 @@ class Shell:
             print(f"{failed.identifier}: {failed}", file=sys.stderr)
 
     def _run(self, statement: str) -> None:
-        # A Ctrl-C stops the statement, while it executes and while its rows are printed.
+        # Ctrl-C cancels the statement while it executes and while its rows are printed.
         with self._client.stream(statement) as rows:
             show(Result(rows.schema, rows, rows.affected_rows), self._output, quiet=self._quiet)
 
 
 def _history() -> History:
-    """The history file, or none that lasts where there is no home to write it to."""
-    path = Path(os.path.expanduser(_HISTORY))  # stays as it is where nobody knows the home
+    """The history file; in memory if the home directory is not writable."""
+    path = Path(os.path.expanduser(_HISTORY))  # unchanged without a home directory
     try:
         path.touch(mode=0o600)
     except OSError:
@@ -104,6 +104,6 @@ def split(text: str) -> list[str]:
 
 
 def is_complete(text: str) -> bool:
-    """True if the last thing in the text is a semicolon that ends a statement."""
+    """True if the text ends with the semicolon of a statement."""
     tokens = tokenize(text)
     return not tokens or (tokens[-1].is_operator and tokens[-1].text == ";")

@@ -1,27 +1,28 @@
-"""The client: what the base install of SwanLake is."""
+"""The client, which is all that the base install of SwanLake contains.
 
-from swanlake.client.async_pool import AsyncFlightSQLPool
-from swanlake.client.async_session import (
-    AsyncPooledConnection,
-    AsyncPreparedQuery,
-    AsyncSessionHandle,
-)
-from swanlake.client.async_stream import AsyncResultStream
-from swanlake.client.batching import Acknowledged, Failure, WriterReport
-from swanlake.client.client import FlightSQLClient, PreparedQuery, connect
-from swanlake.client.options import (
-    CANCEL_GRACE,
-    CONNECT_TIMEOUT,
+Sub-packages: ``api`` (options, requests, results), ``aio`` and ``sync`` (pools, sessions, writers
+for tasks and for threads), ``pool`` (decisions and background threads of a pool), ``writer``
+(batching and sending of rows), ``transport`` (Flight SQL connections).
+"""
+
+from swanlake.client.aio.pool import AsyncFlightSQLPool, AsyncPooledConnection, AsyncSessionHandle
+from swanlake.client.aio.session import AsyncPreparedQuery
+from swanlake.client.aio.writer import AsyncWriter
+from swanlake.client.api.options import (
     UNSET,
     PoolConfig,
     QueryOptions,
     WriterOptions,
 )
-from swanlake.client.pool import FlightSQLPool, PooledConnection, SessionHandle
-from swanlake.client.pool_core import PoolStats
-from swanlake.client.result import QueryResult, UpdateResult
-from swanlake.client.stream import ResultStream
-from swanlake.client.writer import AsyncWriter, Writer
+from swanlake.client.api.result import QueryResult, UpdateResult
+from swanlake.client.api.stream import AsyncResultStream, ResultStream
+from swanlake.client.client import FlightSQLClient, connect
+from swanlake.client.pool.core import PoolStats
+from swanlake.client.sync.pool import FlightSQLPool, PooledConnection, SessionHandle
+from swanlake.client.sync.session import PreparedQuery
+from swanlake.client.sync.writer import Writer
+from swanlake.client.transport.connection import CANCEL_GRACE, CONNECT_TIMEOUT
+from swanlake.client.writer.batching import Acknowledged, Failure, WriterReport
 
 __all__ = [
     "CANCEL_GRACE",

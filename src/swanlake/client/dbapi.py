@@ -1,4 +1,4 @@
-"""PEP 249, the Python database API, over Flight SQL.
+"""The Python database API (PEP 249) over Flight SQL.
 
     >>> with dbapi.connect("grpc://localhost:4214") as connection:  # doctest: +SKIP
     ...     cursor = connection.cursor()
@@ -7,8 +7,8 @@
     [('Bern',)]
 
 A transaction begins with the first statement and ends with ``commit`` or ``rollback``, unless the
-connection is in ``autocommit``. Rows are fetched while they arrive, so that ``fetchmany`` holds a
-batch of a result and not all of it. The exceptions are SwanLake's own, which are PEP 249's too.
+connection is in ``autocommit``. Rows are fetched as they arrive: ``fetchmany`` does not hold the
+whole result in memory. The exceptions are SwanLake's, which are PEP 249's too.
 """
 
 from __future__ import annotations
@@ -17,15 +17,14 @@ import datetime as dt
 import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
 
+from swanlake.client.api.result import row_tuples
+from swanlake.client.api.stream import ResultStream
 from swanlake.client.client import FlightSQLClient
-from swanlake.client.parameters import Parameters, Row, table_of
-from swanlake.client.result import tuples_of
-from swanlake.client.stream import ResultStream
+from swanlake.client.transport.parameters import ParameterRow, Parameters, table_from_rows
 from swanlake.errors import (
     ClientClosed,
     DatabaseError,
@@ -73,19 +72,19 @@ __all__ = [
 ]
 
 apilevel = "2.0"
-#: Threads share the module, not a connection: its transaction is one. Only ``cancel`` is for all.
+#: Threads may share the module, but not a connection; only ``cancel`` works from any thread.
 threadsafety = 1
 paramstyle = "qmark"
 
-#: Rows that become Python objects at a time: few enough that one fetch is quick.
+#: Rows converted to Python objects at a time, few enough for a fast first fetch.
 _ROWS_AT_A_TIME = 1024
-#: What may open a transaction that only the server knows of; whoever has the connection next, from
-#: a pool, must not find himself in it.
+#: May open a transaction that only the server knows of. ``rollback`` ends it, so that the next user
+#: of a pooled connection is not inside it.
 _BEGINS = re.compile(r"\b(?:BEGIN|START)\b", re.IGNORECASE)
 
 
 class Warning(Exception):
-    """PEP 249 asks for it; SwanLake raises none."""
+    """Required by PEP 249; SwanLake raises none."""
 
 
 def connect(
@@ -96,17 +95,17 @@ def connect(
 
 
 class Connection:
-    """A session on a server; as a context manager it commits, or rolls back, and closes."""
+    """A session on a server; as a context manager, commits or rolls back, and closes."""
 
     def __init__(self, client: FlightSQLClient, *, autocommit: bool = False) -> None:
-        #: The client beneath, for what PEP 249 has no words for: ``ingest``, ``status``, …
+        #: The underlying client, for what PEP 249 lacks: ``ingest``, ``status``, …
         self.client = client
         self._autocommit = autocommit
         self._may_have_begun = False
 
     @property
     def autocommit(self) -> bool:
-        """True if each statement is a transaction of its own."""
+        """True if each statement commits on its own."""
         return self._autocommit
 
     @autocommit.setter
@@ -119,30 +118,35 @@ class Connection:
         self._autocommit = on
 
     def cursor(self) -> Cursor:
-        """Something to run statements with, one result at a time."""
+        """A new cursor, which runs statements and holds one result."""
         self._check_open()
         return Cursor(self)
 
     def commit(self) -> None:
-        """Makes the changes since the last commit lasting; after a failure, roll back."""
+        """Commits the open transaction; roll back if it fails."""
         self._check_open()
         if self.client.in_transaction:
             self.client.commit()
 
     def rollback(self) -> None:
-        """Undoes the changes since the last commit."""
+        """Rolls the open transaction back."""
         self._check_open()
         if self.client.in_transaction:
             self.client.rollback()
         if self._may_have_begun:
-            self._roll_back_in_sql()
+            try:
+                self.client.execute("ROLLBACK")
+            except ResourceFailed as failure:
+                if failure.identifier != "TRANSACTIONCONTEXT_ERROR":  # no transaction is open
+                    raise
+            self._may_have_begun = False
 
     def cancel(self) -> bool:
-        """Stops what runs here, from any thread; False if nothing did."""
+        """Stops the running statements, from any thread; False if there were none."""
         return self.client.cancel()
 
     def close(self) -> None:
-        """Ends the session, and undoes what was not committed; can be called again."""
+        """Ends the session and rolls an open transaction back; idempotent."""
         self.client.close()
 
     def begin(self, operation: str = "") -> FlightSQLClient:
@@ -154,14 +158,6 @@ class Connection:
             self.client.begin_transaction()
         return self.client
 
-    def _roll_back_in_sql(self) -> None:
-        try:
-            self.client.execute("ROLLBACK")
-        except ResourceFailed as failure:
-            if failure.identifier != "TRANSACTIONCONTEXT_ERROR":  # which says that there is none
-                raise
-        self._may_have_begun = False
-
     def _check_open(self) -> None:
         if self.client.closed:
             raise ClientClosed("The connection is closed.")
@@ -169,21 +165,16 @@ class Connection:
     def __enter__(self) -> Connection:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             if error is None:
                 self.commit()
         finally:
-            self.close()  # which rolls back
+            self.close()  # rolls back
 
 
 class Cursor:
-    """Runs statements and gives their rows; a context manager and an iterator."""
+    """Runs statements and fetches their rows; a context manager and an iterator."""
 
     _stream: ResultStream | None
     _rows: Iterator[tuple[Any, ...]]
@@ -191,11 +182,11 @@ class Cursor:
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
-        #: How many rows ``fetchmany`` gives if it is not told.
+        #: The default number of rows of ``fetchmany``.
         self.arraysize = 1
         self._closed = False
         self._stream = None
-        self._forget()
+        self._reset()
 
     @property
     def description(self) -> list[tuple[Any, ...]] | None:
@@ -206,18 +197,18 @@ class Cursor:
 
     @property
     def rowcount(self) -> int:
-        """How many rows the last statement changed; -1 if it does not say, as a query."""
+        """How many rows the last statement changed; -1 if unknown, as for a query."""
         return self._rowcount
 
     @property
     def query_id(self) -> str | None:
-        """The last statement's name on the server."""
+        """The last statement's id on the server."""
         return self._query_id
 
     def execute(self, operation: str, parameters: Parameters = None) -> Cursor:
         """Runs a statement, with a sequence for its ``?`` or a dict for its ``$name``."""
         self._check_open()
-        self._forget()
+        self._reset()
         stream = self.connection.begin(operation).stream(operation, parameters)
         self._query_id = stream.query_id
         self._rowcount = stream.affected_rows
@@ -225,24 +216,24 @@ class Cursor:
             self._stream = stream
             self._rows = self._tuples(stream)
         else:
-            stream.read_all()  # nothing but its end
+            stream.read_all()  # no rows, only the end of the stream
             stream.close()
         return self
 
-    def executemany(self, operation: str, seq_of_parameters: Sequence[Row]) -> Cursor:
-        """Runs a change for every row of parameters: one message, one statement where possible."""
+    def executemany(self, operation: str, seq_of_parameters: Sequence[ParameterRow]) -> Cursor:
+        """Runs a change for every row of parameters, in one message if they have columns."""
         self._check_open()
-        self._forget()
+        self._reset()
         rows = list(seq_of_parameters)
         self._rowcount = 0
         if not rows:
             return self
-        bound = table_of(rows)
+        bound = table_from_rows(rows)
         client = self.connection.begin(operation)
         for _ in rows if bound is None else rows[:1]:
-            done = client.update(operation, bound)
-            self._query_id = done.query_id
-            self._rowcount += done.affected_rows
+            result = client.update(operation, bound)
+            self._query_id = result.query_id
+            self._rowcount += result.affected_rows
         return self
 
     def fetchone(self) -> tuple[Any, ...] | None:
@@ -250,18 +241,18 @@ class Cursor:
         return next(self._result(), None)
 
     def fetchmany(self, size: int | None = None) -> list[tuple[Any, ...]]:
-        """The next rows, ``arraysize`` of them if not told; fewer at the end."""
+        """The next ``size`` rows, by default ``arraysize``; fewer at the end."""
         return list(islice(self._result(), self.arraysize if size is None else size))
 
     def fetchall(self) -> list[tuple[Any, ...]]:
-        """All rows that are left."""
+        """All remaining rows."""
         return list(self._result())
 
     def fetch_arrow_table(self) -> Any:
         """The whole result as a ``pyarrow.Table``; an extension of PEP 249."""
         self._result()
         assert self._stream is not None
-        if self._taken:
+        if self._partly_fetched:
             raise InterfaceError("Rows of this result were fetched already, one by one.")
         return self._stream.read_all()
 
@@ -270,15 +261,15 @@ class Cursor:
         return self.fetch_arrow_table().to_pandas()
 
     def cancel(self) -> None:
-        """Stops the statement, from any thread; who waits for it gets QueryCancelled."""
+        """Stops the statement, from any thread; its caller gets QueryCancelled."""
         if (stream := self._stream) is not None:
             stream.cancel()
         self.connection.cancel()
 
     def close(self) -> None:
-        """Lets go of the result; can be called again."""
+        """Discards the result; idempotent."""
         self._closed = True
-        self._let_go()
+        self._discard_result()
 
     def setinputsizes(self, sizes: Sequence[Any]) -> None:
         """Does nothing, as PEP 249 allows."""
@@ -286,25 +277,25 @@ class Cursor:
     def setoutputsize(self, size: int, column: int | None = None) -> None:
         """Does nothing, as PEP 249 allows."""
 
-    def _let_go(self) -> None:
+    def _discard_result(self) -> None:
         if self._stream is not None:
             self._stream.close()
-        self._stream, self._rows, self._taken = None, iter(()), False
+        self._stream, self._rows, self._partly_fetched = None, iter(()), False
 
-    def _forget(self) -> None:
-        self._let_go()
+    def _reset(self) -> None:
+        self._discard_result()
         self._rowcount, self._query_id = -1, None
 
     def _tuples(self, stream: ResultStream) -> Iterator[tuple[Any, ...]]:
-        self._taken = True
+        self._partly_fetched = True
         for batch in stream:
             for start in range(0, batch.num_rows, _ROWS_AT_A_TIME):
-                yield from tuples_of(batch.slice(start, _ROWS_AT_A_TIME))
+                yield from row_tuples(batch.slice(start, _ROWS_AT_A_TIME))
 
     def _result(self) -> Iterator[tuple[Any, ...]]:
         self._check_open()
         if self._stream is None:
-            raise InvalidRequest("There are no rows to fetch: no query was executed here.")
+            raise InvalidRequest("There are no rows to fetch: the cursor has executed no query.")
         return self._rows
 
     def _check_open(self) -> None:
@@ -324,19 +315,16 @@ class Cursor:
         self.close()
 
 
-# ---- types ---------------------------------------------------------------------------------------
-
-
 class TypeObject:
-    """Equal to all types of a family, as PEP 249 wants it: ``description[0][1] == NUMBER``."""
+    """Equal to all types of a family, as PEP 249 requires: ``description[0][1] == NUMBER``."""
 
-    def __init__(self, name: str, *is_one: Callable[[Any], bool]) -> None:
+    def __init__(self, name: str, *predicates: Callable[[Any], bool]) -> None:
         self._name = name
-        self._is_one = is_one
+        self._predicates = predicates
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, pa.DataType):
-            return any(is_one(other) for is_one in self._is_one)
+            return any(predicate(other) for predicate in self._predicates)
         return self is other
 
     def __hash__(self) -> int:
@@ -354,28 +342,20 @@ NUMBER = TypeObject(
 DATETIME = TypeObject(
     "DATETIME", pa.types.is_date, pa.types.is_time, pa.types.is_timestamp, pa.types.is_interval
 )
-#: No table of a lake has such a column.
+#: Equal to no type: DuckLake has no row ids.
 ROWID = TypeObject("ROWID")
 
 Date = dt.date
 Time = dt.time
 Timestamp = dt.datetime
 Binary = bytes
-
-
-def DateFromTicks(ticks: float) -> dt.date:
-    """The date of a moment, given in seconds since 1970, here."""
-    return dt.date.fromtimestamp(ticks)
+DateFromTicks = dt.date.fromtimestamp
+TimestampFromTicks = dt.datetime.fromtimestamp
 
 
 def TimeFromTicks(ticks: float) -> dt.time:
-    """The time of day of a moment, given in seconds since 1970, here."""
+    """The local time of day of a Unix timestamp."""
     return dt.datetime.fromtimestamp(ticks).time()
-
-
-def TimestampFromTicks(ticks: float) -> dt.datetime:
-    """A moment, given in seconds since 1970, as date and time here."""
-    return dt.datetime.fromtimestamp(ticks)
 
 
 def _described(field: Any) -> tuple[Any, ...]:

@@ -1,1 +1,6 @@
-"""DuckDB: instances with the lake attached, their connections, and what their errors mean."""
+"""DuckDB: instances with the lake attached, their connections, extensions and errors.
+
+``host`` gives sessions a connection and replaces an instance that a fatal error has invalidated.
+"""
+
+__all__ = ["database", "errors", "host", "instance"]

@@ -1,25 +1,30 @@
-"""A bare DuckDB instance, for sessions and for workers alike."""
+"""Opens a DuckDB instance, for sessions and for Spark workers, and loads its extensions."""
 
 from __future__ import annotations
 
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import duckdb
 
-from swanlake.errors import ConfigError
+from swanlake.errors import ConfigError, StartupError
+from swanlake.sql.quoting import literal
+
+EXTENSIONS = ("ducklake", "sqlite_scanner", "postgres_scanner", "httpfs", "aws")
 
 
 def open_database(
     temp_directory: Path, memory_limit: str = "", threads: int = 0
 ) -> duckdb.DuckDBPyConnection:
-    """An instance in memory, within limits; an empty one is left to DuckDB."""
+    """An in-memory instance; an empty limit is DuckDB's default."""
     temp_directory.mkdir(parents=True, exist_ok=True)
     options: dict[str, Any] = {
         "temp_directory": str(temp_directory),
         "autoinstall_known_extensions": False,
         "autoload_known_extensions": False,
-        # Without this a table name that is not found is looked up among the variables of Python.
+        # Otherwise DuckDB looks up unknown table names among the variables of Python.
         "python_enable_replacements": False,
     }
     if memory_limit:
@@ -30,6 +35,24 @@ def open_database(
         opened = duckdb.connect(":memory:", config=options)
     except duckdb.Error as refused:
         raise ConfigError(f"DuckDB refused its memory limit or threads: {refused}") from None
-    # One time zone for all, or the type of every TIMESTAMPTZ would depend on the machine.
+    # Otherwise the Arrow type of TIMESTAMPTZ would depend on the machine's time zone.
     opened.execute("SET GLOBAL TimeZone = 'UTC'")
     return opened
+
+
+@cache
+def extension_path(name: str) -> Path:
+    """The extension's file inside its installed wheel."""
+    spec = find_spec(f"duckdb_extension_{name}")
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        for file in Path(folder).rglob(f"{name}.duckdb_extension"):
+            return file
+    raise StartupError(
+        f"The DuckDB extension {name!r} is not installed; run pip install 'swanlake[server]'."
+    )
+
+
+def load_extensions(connection: duckdb.DuckDBPyConnection) -> None:
+    """Loads every extension from its wheel, without network; DuckDB checks signatures."""
+    for name in EXTENSIONS:
+        connection.execute(f"LOAD {literal(str(extension_path(name)))}")

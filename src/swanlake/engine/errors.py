@@ -1,4 +1,4 @@
-"""What DuckDB's errors mean to a caller."""
+"""Translates DuckDB's errors to SwanLake's."""
 
 from __future__ import annotations
 
@@ -16,16 +16,15 @@ from swanlake.errors import (
     TransactionAborted,
 )
 
-#: Everything an execution or a fetch can raise: DuckDB's own errors, and what its Arrow stream
-#: makes of them on the way through pyarrow (ArrowException is a plain Exception, an I/O one an
-#: OSError).
+#: What an execution or a fetch can raise: DuckDB's errors, and those of its Arrow stream as
+#: pyarrow raises them (ArrowException is a plain Exception, an I/O error is an OSError).
 ENGINE_ERRORS: tuple[type[Exception], ...] = (duckdb.Error, OSError, ValueError, RuntimeError)
 
 _PREFIX = re.compile(r"^([A-Za-z][A-Za-z ]*?) ?(?:Error|Exception):")
 _LOCKED = "database is locked"
-#: What is said when others came first: by DuckLake that gave up, by the fence and its indexes, and
-#: by the databases about their locks.
-_LOST_TO_OTHERS = (
+#: Messages of a lost race: of DuckLake's last retry, of the fence and its indexes, and of the
+#: database's locks.
+_CONFLICT_MESSAGES = (
     "Exceeded the maximum retry count",
     "moved the DuckLake head",
     "ducklake_snapshot_pkey",
@@ -35,37 +34,25 @@ _LOST_TO_OTHERS = (
     "deadlock detected",
     _LOCKED,
 )
-_HELD = "canceling statement due to lock timeout"
+_LOCK_TIMEOUT = "canceling statement due to lock timeout"
 _CONFLICT = re.compile(r"Transaction conflict - ([^\n]+)")
 _TABLE = re.compile(r'table with index "(\d+)"')
 _FILE = re.compile(r'file with index "\d+"')
 _ABORTED = "Current transaction is aborted"
 
-_CALLER_IS_WRONG = {
-    "PARSER_ERROR",
-    "SYNTAX_ERROR",
-    "BINDER_ERROR",
-    "CATALOG_ERROR",
-    "CONSTRAINT_ERROR",
-    "CONVERSION_ERROR",
-    "DEPENDENCY_ERROR",
-    "INVALID_INPUT_ERROR",
-    "INVALID_TYPE_ERROR",
-    "MISMATCH_TYPE_ERROR",
-    "OUT_OF_RANGE_ERROR",
-    "PARAMETER_NOT_RESOLVED_ERROR",
-    "PARAMETER_NOT_ALLOWED_ERROR",
-    "SEQUENCE_ERROR",
-    "SETTINGS_ERROR",
-    "TRANSACTIONCONTEXT_ERROR",
-}
+_INVALID_STATEMENTS = """
+    PARSER_ERROR SYNTAX_ERROR BINDER_ERROR CATALOG_ERROR CONSTRAINT_ERROR CONVERSION_ERROR
+    DEPENDENCY_ERROR INVALID_INPUT_ERROR INVALID_TYPE_ERROR MISMATCH_TYPE_ERROR OUT_OF_RANGE_ERROR
+    PARAMETER_NOT_RESOLVED_ERROR PARAMETER_NOT_ALLOWED_ERROR SEQUENCE_ERROR SETTINGS_ERROR
+    TRANSACTIONCONTEXT_ERROR
+""".split()
 
 
 def is_interrupt(error: Exception) -> bool:
-    """True if DuckDB says that it was interrupted, and not what is wrong.
+    """True if the error is DuckDB's report of an interrupt.
 
-    If nobody asked for it, as the run would say, it reports the interrupt of its other threads in
-    place of the error that made it interrupt them.
+    Without a cancellation it hides another error: a thread failed, and DuckDB reports the
+    interrupt of the other threads in its place.
     """
     return isinstance(error, duckdb.InterruptException) or "INTERRUPT Error" in str(error)
 
@@ -75,19 +62,19 @@ def translate(
     table_name: Callable[[int], str] = lambda id: f"with the id {id}",
     written: Iterable[str] = (),
 ) -> SwanLakeError:
-    """The error as a caller should see it: a stable identifier, a code, DuckDB's own words.
+    """The error for the caller: a stable identifier, a status code and DuckDB's message.
 
-    DuckLake knows tables by their ids in some messages; ``table_name`` gives their names. In others
-    it names none, and all that were ``written`` to are named.
+    Some messages of DuckLake contain table ids, for which ``table_name`` gives the name. Others
+    name no table; then all tables that were ``written`` are named.
     """
     if isinstance(error, SwanLakeError):
         return error
-    # DuckDB appends a stack trace, with the paths of this machine, to what it calls internal.
+    # DuckDB appends a stack trace with local paths to internal errors.
     message = str(error).split("\n\nStack Trace:")[0].strip()
     if is_interrupt(error):
         return QueryError(
-            "The statement failed in one of its threads, and DuckDB did not say why; run it again "
-            "to see the error.",
+            "The statement failed in one of its threads, and DuckDB did not report why; run it "
+            "again to see the error.",
             identifier="INTERRUPT_ERROR",
         )
     if _ABORTED in message:
@@ -96,36 +83,36 @@ def translate(
         )
     to = ", ".join(written)
     if conflict := _CONFLICT.search(message):
-        what = _TABLE.sub(lambda found: f"table {table_name(int(found[1]))}", conflict[1])
+        what = _TABLE.sub(lambda match: f"table {table_name(int(match[1]))}", conflict[1])
         if to:
             what = _FILE.sub(f"a file of {to}", what)
         return CommitConflict(
-            f"Nothing was committed: {what.replace(' - but', ', but')}. Begin it again."
+            f"Nothing was committed: {what.replace(' - but', ', but')}. Retry it."
         )
-    if isinstance(error, duckdb.OperationalError) and _HELD in message:
+    if isinstance(error, duckdb.OperationalError) and _LOCK_TIMEOUT in message:
         return CommitLockTimeout(
-            "Another program kept what the statement needs of the lake's metadata locked for too "
-            "long, in a transaction that it left open. Nothing was done; try again."
+            "Another program held a lock on the lake's metadata for too long, in a transaction "
+            "that it left open. Nothing was changed; retry the statement."
         )
-    if _came_second(error, message):
+    if _is_lost_race(error, message):
         what = f"Nothing that was written to {to} was committed" if to else "Nothing was committed"
-        return CommitConflict(f"{what}: others committed since it began. Begin it again.")
-    found = _PREFIX.match(message)
-    identifier = found[1].upper().replace(" ", "_") + "_ERROR" if found else "ENGINE_ERROR"
+        return CommitConflict(f"{what}: a concurrent commit came first. Retry it.")
+    prefix = _PREFIX.match(message)
+    identifier = prefix[1].upper().replace(" ", "_") + "_ERROR" if prefix else "ENGINE_ERROR"
     return QueryError(message, identifier=identifier, code=_code(identifier, message))
 
 
-def _came_second(error: Exception, message: str) -> bool:
-    """True if a commit failed because of others; the words alone may be those of a statement."""
+def _is_lost_race(error: Exception, message: str) -> bool:
+    """True if a commit lost a race; the words alone could be those of a statement."""
     if message.endswith(_LOCKED):
-        return not isinstance(error, duckdb.InvalidInputException)  # what error('…') raises
-    return "Failed to commit" in message and any(words in message for words in _LOST_TO_OTHERS)
+        return not isinstance(error, duckdb.InvalidInputException)  # as error('…') raises
+    return "Failed to commit" in message and any(words in message for words in _CONFLICT_MESSAGES)
 
 
 def _code(identifier: str, message: str) -> Code:
     if identifier == "CATALOG_ERROR" and "does not exist" in message:
         return Code.NOT_FOUND
-    if identifier in _CALLER_IS_WRONG:
+    if identifier in _INVALID_STATEMENTS:
         return Code.INVALID_ARGUMENT
     if identifier == "NOT_IMPLEMENTED_ERROR":
         return Code.UNIMPLEMENTED
@@ -135,7 +122,7 @@ def _code(identifier: str, message: str) -> Code:
 
 
 def may_invalidate(error: BaseException) -> bool:
-    """True for the errors after which an instance may refuse every further statement."""
+    """True for errors after which an instance may refuse every further statement."""
     return isinstance(error, duckdb.FatalException | duckdb.InternalException) or str(
         error
     ).startswith(("FATAL Error", "INTERNAL Error"))

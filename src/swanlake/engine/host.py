@@ -1,7 +1,7 @@
-"""Where sessions get their connections: one shared instance, or one each from a warm pool.
+"""The connections of sessions: on one shared instance, or on an instance each from a warm pool.
 
-An instance that a fatal error has invalidated is replaced here. Nothing but the statements that
-were running on it fails; sessions find out when they next ask for a connection.
+The host replaces an instance that a fatal error has invalidated. Only the statements that were
+running on it fail; sessions get a connection to the new one with their next statement.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import duckdb
 from swanlake.config import Settings
 from swanlake.engine.errors import may_invalidate
 from swanlake.engine.instance import Engine, EngineSpec
-from swanlake.lake.location import LakeLocation
+from swanlake.lake.metastore.location import LakeLocation
 
 log = logging.getLogger("swanlake.engine")
 
 
 @dataclass(frozen=True)
-class Lease:
+class EngineConnection:
     """A connection for one session, and the instance it belongs to."""
 
     engine: Engine
@@ -32,18 +32,18 @@ class Lease:
 
 
 class EngineHost(ABC):
-    """Gives connections, takes them back, and replaces instances that broke."""
+    """Opens connections, closes them, and replaces broken instances."""
 
     def __init__(self, spec: EngineSpec) -> None:
         self._spec = spec
         self._lock = threading.Lock()
 
     @abstractmethod
-    def lease(self) -> Lease:
-        """A fresh connection on a working instance."""
+    def acquire(self) -> EngineConnection:
+        """A new connection on a working instance."""
 
-    def release(self, lease: Lease) -> None:
-        """Takes a connection back for good."""
+    def release(self, lease: EngineConnection) -> None:
+        """Closes a connection."""
         if lease.engine.broken:
             _abandon(lease.connection)
         else:
@@ -51,45 +51,45 @@ class EngineHost(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Closes every instance this host still holds."""
+        """Closes all instances of this host."""
 
-    def report(self, lease: Lease, error: BaseException) -> bool:
-        """Looks at an error of a statement; True if it took the whole instance with it."""
+    def report_error(self, lease: EngineConnection, error: BaseException) -> bool:
+        """Reports a statement's error; True if it invalidated the whole instance."""
         if not may_invalidate(error) or lease.engine.is_valid():
             return False
         with self._lock:
             first, lease.engine.broken = not lease.engine.broken, True
         if first:
-            log.error("a fatal error invalidated the engine, a new one takes over: %s", error)
+            log.error("a fatal error invalidated the engine; it is replaced: %s", error)
         return True
 
 
 class SharedHost(EngineHost):
-    """One instance for all sessions: a session costs a connection."""
+    """One instance for all sessions; each session has a connection."""
 
     def __init__(self, spec: EngineSpec) -> None:
         super().__init__(spec)
         self._engine = Engine(spec)
 
-    def lease(self) -> Lease:
+    def acquire(self) -> EngineConnection:
         with self._lock:
             if self._engine.broken:
                 self._engine = Engine(self._spec)
                 log.info("a new engine is ready")
             engine = self._engine
-        return Lease(engine, engine.connect())
+        return EngineConnection(engine, engine.connect())
 
     def close(self) -> None:
         self._engine.close()
 
 
 class InstanceHost(EngineHost):
-    """An instance per session, taken from a pool that is refilled in the background."""
+    """One instance per session, from a pool that a thread refills."""
 
     def __init__(self, spec: EngineSpec, warm_instances: int) -> None:
         super().__init__(spec)
         self._warm_instances = warm_instances
-        # The first is built at once: it says at the start what would fail at the first session.
+        # Built at once, so that a broken configuration fails the start, not the first session.
         self._warm = deque([self._build()])
         self._wanted = threading.Event()
         self._closed = False
@@ -97,7 +97,7 @@ class InstanceHost(EngineHost):
         self._filler.start()
         self._wanted.set()
 
-    def lease(self) -> Lease:
+    def acquire(self) -> EngineConnection:
         try:
             return self._warm.popleft()
         except IndexError:
@@ -105,7 +105,7 @@ class InstanceHost(EngineHost):
         finally:
             self._wanted.set()
 
-    def release(self, lease: Lease) -> None:
+    def release(self, lease: EngineConnection) -> None:
         super().release(lease)
         lease.engine.close()
 
@@ -124,26 +124,26 @@ class InstanceHost(EngineHost):
                 try:
                     self._warm.append(self._build())
                 except Exception:
-                    log.warning("no warm instance could be built", exc_info=True)
+                    log.warning("building a warm instance failed", exc_info=True)
                     break
 
-    def _build(self) -> Lease:
-        """An instance whose first connection, the slow one, is already made."""
+    def _build(self) -> EngineConnection:
+        """An instance with its first connection, which is the slow one."""
         engine = Engine(self._spec)
-        return Lease(engine, engine.connect())
+        return EngineConnection(engine, engine.connect())
 
 
 def _abandon(connection: duckdb.DuckDBPyConnection) -> None:
-    """Keeps a connection of a broken instance for ever.
+    """Leaks a connection of a broken instance.
 
-    Closing it, or letting it be collected, would roll its transaction back; DuckDB refuses that on
-    an invalid instance by throwing from a destructor, which ends the process.
+    Closing or collecting it would roll back its transaction. On an invalid instance DuckDB throws
+    from that destructor, which ends the process.
     """
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
 
 
 def open_host(settings: Settings, lake: LakeLocation) -> EngineHost:
-    """Builds the host that the settings ask for; its sessions begin in the given catalog."""
+    """The host that the settings select; ``lake`` is the default catalog of its sessions."""
     spec = EngineSpec.from_settings(settings, lake)
     if settings.session_isolation == "instance":
         return InstanceHost(spec, settings.warm_instances)

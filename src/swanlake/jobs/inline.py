@@ -1,4 +1,4 @@
-"""Units in the server's own process, on a connection of its engine."""
+"""Runs units in the server process, on a connection of its engine."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ from collections.abc import Sequence
 import duckdb
 
 from swanlake.engine.host import EngineHost
-from swanlake.pipeline.runner import R, Unit, WithoutTransforms
+from swanlake.jobs.runner import R, Unit, WithoutTransforms
 
 
 class InlineRunner(WithoutTransforms):
-    """Runs units one after the other."""
+    """Runs units one after another."""
 
     def __init__(self, host: EngineHost) -> None:
         self._host = host
 
     def run(self, units: Sequence[Unit[R]], title: str) -> list[R]:
-        """The results of all units; if one fails, the others are undone."""
-        lease = self._host.lease()
+        lease = self._host.acquire()
         results: list[R] = []
         try:
             for unit in units:
@@ -27,11 +26,11 @@ class InlineRunner(WithoutTransforms):
             for unit, result in zip(units, results, strict=False):
                 unit.undo(result)
             if isinstance(error, duckdb.Error):
-                self._host.report(lease, error)
+                self._host.report_error(lease, error)
             raise
         finally:
             self._host.release(lease)
         return results
 
     def close(self) -> None:
-        """The engine is the server's, and stays."""
+        """Does nothing: the engine belongs to the server."""

@@ -1,7 +1,7 @@
-"""Units of work on the files of the lake, and what runs them.
+"""Work units on the files of the lake, and the runners that execute them.
 
-Flush and compaction have one shape: plan units from metadata, have them run somewhere, commit what
-they wrote. A unit is a plain value that can be sent to another process or another machine.
+Flush and compaction have the same shape: plan units from metadata, run them, commit the files they
+wrote. A unit is a plain value that can be sent to another process or machine.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import duckdb
 import pyarrow as pa
 
 from swanlake.errors import TransformFailed
-from swanlake.lake.layout import DataFile, Table
+from swanlake.lake.model.layout import DataFile, Table
 
 R = TypeVar("R")
 
 
 @dataclass(frozen=True)
 class TransformPlan:
-    """A transform that is to be run: by which name it is known, and what it goes into."""
+    """A transform to run: its key, its source table and the names of its target tables."""
 
     key: str
     source: Table
@@ -29,37 +29,37 @@ class TransformPlan:
 
 
 class Unit(Protocol[R]):
-    """Work that writes new files, to which nothing refers until they are committed."""
+    """Work that writes new files; nothing refers to them until they are committed."""
 
     def run(self, connection: duckdb.DuckDBPyConnection) -> R:
         """Writes the files and describes them."""
 
     def undo(self, result: R) -> None:
-        """Removes what was written; a file that is gone already is no error."""
+        """Removes the files; one that is gone already is no error."""
 
 
 class RowsUnit(Protocol):
-    """Rows of a table that a transform may change."""
+    """A unit that yields rows of a table for a transform."""
 
     def rows(self, connection: duckdb.DuckDBPyConnection) -> Iterator[pa.RecordBatch]:
         """All rows, in types that Spark has."""
 
 
 class Runner(Protocol):
-    """Where units are run."""
+    """Executes units."""
 
     def run(self, units: Sequence[Unit[R]], title: str) -> list[R]:
-        """The results of all units, in their order; if one fails, all of them are undone.
+        """The results of all units, in order; if one fails, all are undone and it raises.
 
-        The title says which table is worked on and why.
+        The title names the table and the purpose, for logs and errors.
         """
 
 
 class FlushRunner(Runner, Protocol):
-    """Where units of the queue are run, whose rows may go through a transform."""
+    """Executes units of the queue, whose rows may go through a transform."""
 
-    def transform_of(self, catalog: str, table: Table) -> TransformPlan | None:
-        """The transform that rows for a table go through, if there is one."""
+    def find_transform(self, catalog: str, table: Table) -> TransformPlan | None:
+        """The transform for the rows of a table, if there is one."""
 
     def transform(
         self,
@@ -68,14 +68,14 @@ class FlushRunner(Runner, Protocol):
         targets: Mapping[str, Table],
         title: str,
     ) -> dict[str, tuple[DataFile, ...]]:
-        """The files that a transform's results became, by table; if it fails, there are none."""
+        """The files with a transform's results, by target table; on an error none remain."""
 
 
 class WithoutTransforms:
-    """The part of a runner that has no Spark, for which transforms are written."""
+    """The transform methods of a runner without Spark: there are no transforms."""
 
-    def transform_of(self, catalog: str, table: Table) -> None:
-        """There are none."""
+    def find_transform(self, catalog: str, table: Table) -> None:
+        """None: transforms need Spark."""
 
     def transform(
         self,

@@ -1,28 +1,32 @@
-"""The runner that the settings ask for."""
+"""The job runner and transfer grants that the settings ask for."""
 
 from __future__ import annotations
 
 from swanlake.config import Settings
 from swanlake.engine.host import EngineHost
 from swanlake.errors import ConfigError
-from swanlake.pipeline.inline import InlineRunner
-from swanlake.pipeline.loans import Lender
-from swanlake.pipeline.spark import SparkOptions
-from swanlake.pipeline.spark_runner import SparkRunner
+from swanlake.jobs.inline import InlineRunner
+from swanlake.jobs.segment_transfer.grants import TransferGrants
+from swanlake.jobs.spark.runner import SparkRunner
+from swanlake.jobs.spark.session import SparkOptions
 
-#: Before a job there may be a wait for Spark, and after it one for its answer.
-_WAITS_SECONDS = 600.0
+#: Beyond the job timeout: time to wait for Spark before a job, and for its answer after it.
+_MARGIN_SECONDS = 600.0
 
 
-def open_runner(settings: Settings, host: EngineHost) -> InlineRunner | SparkRunner:
-    """Spark, which starts in the background, or the server's own engine."""
+def open_runner(
+    settings: Settings, host: EngineHost, unit_modules: tuple[str, ...] = ()
+) -> InlineRunner | SparkRunner:
+    """A Spark runner, which starts in the background, or a runner on the server's engine."""
     if settings.pipeline == "inline" and settings.transforms:
         raise ConfigError("transforms are functions for Spark and need pipeline=spark.")
-    return InlineRunner(host) if settings.pipeline == "inline" else SparkRunner(settings)
+    if settings.pipeline == "inline":
+        return InlineRunner(host)
+    return SparkRunner(settings, unit_modules)
 
 
-def open_lender(settings: Settings) -> Lender | None:
-    """For units that run elsewhere; those of this machine see its files."""
+def open_transfer_grants(settings: Settings) -> TransferGrants | None:
+    """Grants for remote workers; None if the workers see the files of this machine."""
     if settings.pipeline == "inline" or SparkOptions.from_settings(settings).is_local:
         return None
-    return Lender(settings.spark_job_timeout_seconds + _WAITS_SECONDS)
+    return TransferGrants(settings.spark_job_timeout_seconds + _MARGIN_SECONDS)

@@ -1,4 +1,4 @@
-"""The thread that sees to it that maintenance is done when it is due."""
+"""The thread that runs maintenance jobs when they are due."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from typing import TypeVar
 import duckdb
 
 from swanlake.errors import MaintenanceRunning, QueryCancelled, SwanLakeError
-from swanlake.lake.survey import CatalogSurvey
-from swanlake.pipeline.maintain import Caller, Maintenance
-from swanlake.pipeline.triggers import Due, Job, due, is_open
+from swanlake.lake.read.survey import CatalogSurvey
+from swanlake.maintenance.registry import find_due_jobs
+from swanlake.maintenance.runs import RunControl
+from swanlake.maintenance.service import Maintenance
+from swanlake.maintenance.triggers import DueJob, in_window
 
 log = logging.getLogger("swanlake.maintenance")
 
@@ -22,7 +24,7 @@ T = TypeVar("T")
 
 
 class Scheduler:
-    """Looks at the catalogs every so often and has done what is due."""
+    """Surveys the catalogs at an interval and runs the jobs that are due."""
 
     def __init__(
         self,
@@ -35,88 +37,80 @@ class Scheduler:
         self._interval = interval_seconds
         self._clock = clock
         self._stopping = threading.Event()
-        # Somebody else's turn is not waited for: what is still due then is due at the next look.
-        self._caller = Caller(self._check, patience=0.0)
-        self._thread = threading.Thread(
-            target=self._keep_looking, name="swanlake-maintenance", daemon=True
-        )
+        # The maintenance lock is not waited for: a job that is still due runs next time.
+        self._control = RunControl(self._check, lock_timeout=0.0)
+        self._thread = threading.Thread(target=self._run, name="swanlake-maintenance", daemon=True)
 
     def start(self) -> None:
-        """Begins to look, for the first time after one interval."""
+        """Starts the thread; the first survey is after one interval."""
         self._thread.start()
 
-    def ask_to_stop(self) -> None:
-        """Begins nothing more; what is under way ends at its next step."""
+    def request_stop(self) -> None:
+        """Starts no more jobs; a running job ends at its next step."""
         self._stopping.set()
 
     def stop(self, grace: float) -> None:
-        """Begins nothing more, and waits for what is under way as long as the grace allows.
+        """Starts no more jobs, and waits up to the grace period for a running one.
 
-        What is not over then leaves the lake as it is: its files are not committed.
+        A job that does not end in time leaves the lake unchanged: its files are not committed.
         """
-        self.ask_to_stop()
+        self.request_stop()
         if self._thread.is_alive():
             self._thread.join(grace)
 
-    def look(self) -> None:
-        """Has done what is due now; one failure does not keep the rest from being done."""
-        if not is_open(self._rules, self._clock()):
+    def run_due_jobs(self) -> None:
+        """Runs the jobs that are due now; a failure of one does not stop the others."""
+        if not in_window(self._rules, self._clock()):
             return
         catalogs = self._guarded("the catalogs cannot be listed", self._maintenance.catalogs)
         surveys: dict[str, CatalogSurvey] = {}
         for name in catalogs or ():
             survey = self._guarded(
-                f"the catalog {name} cannot be looked at", partial(self._maintenance.survey, name)
+                f"the catalog {name} cannot be surveyed", partial(self._maintenance.survey, name)
             )
             if survey is not None:
                 surveys[name] = survey
-        past = self._guarded("the history cannot be read", lambda: list(self._maintenance.past()))
+        past = self._guarded(
+            "the history cannot be read", lambda: list(self._maintenance.past_runs())
+        )
         if past is None:
-            return  # without it everything would be due
-        for one in due(self._clock(), self._rules, surveys, past):
-            if self._stopping.is_set() or not is_open(self._rules, self._clock()):
+            return  # without it every job would be due
+        for job in find_due_jobs(self._clock(), self._rules, surveys, past):
+            if self._stopping.is_set() or not in_window(self._rules, self._clock()):
                 return
-            log.info("%s is due: %s", _title(one), one.reason)
-            self._guarded(f"{_title(one)} failed", partial(self._do, one))
+            log.info("%s is due: %s", _title(job), job.candidate.reason)
+            self._guarded(f"{_title(job)} failed", partial(self._run_job, job))
 
-    def _do(self, one: Due) -> None:
-        subject = one.subject
-        match subject.job:
-            case Job.COMPACT:
-                assert subject.catalog is not None
-                assert one.table is not None
-                name = (one.table.schema, one.table.name)
-                self._maintenance.compact(subject.catalog, name, self._caller)
-            case Job.EXPIRE:
-                assert subject.catalog is not None
-                self._maintenance.expire(subject.catalog, self._caller)
-            case Job.CLEANUP:
-                self._maintenance.cleanup(self._caller)
-            case Job.ORPHANS:
-                self._maintenance.orphans(self._caller)
+    def _run_job(self, due: DueJob) -> None:
+        arguments: dict[str, object] = {}
+        if due.candidate.catalog is not None:
+            arguments["catalog"] = due.candidate.catalog
+        if due.candidate.table is not None:
+            arguments["table"] = (due.candidate.table.schema, due.candidate.table.name)
+        getattr(self._maintenance, due.target.job)(control=self._control, **arguments)
 
-    def _keep_looking(self) -> None:
+    def _run(self) -> None:
         while not self._stopping.wait(self._interval):
-            self.look()
+            self.run_due_jobs()
 
     def _check(self) -> None:
         if self._stopping.is_set():
             raise QueryCancelled("The server is shutting down.")
 
-    def _guarded(self, what: str, work: Callable[[], T]) -> T | None:
-        """None if it failed; the next look tries again."""
+    def _guarded(self, failure: str, step: Callable[[], T]) -> T | None:
+        """None if the step failed; it is tried again after the next interval."""
         try:
-            return work()
+            return step()
         except (MaintenanceRunning, QueryCancelled) as not_now:
             log.info("%s", not_now)
         except (SwanLakeError, duckdb.Error, OSError) as error:
-            log.warning("%s: %s", what, " ".join(str(error).split()))
+            log.warning("%s: %s", failure, " ".join(str(error).split()))
         except Exception:
-            log.exception("%s", what)
+            log.exception("%s", failure)
         return None
 
 
-def _title(one: Due) -> str:
-    subject = one.subject
-    where = [part for part in (subject.catalog, subject.table) if part]
-    return f"{subject.job} of {' '.join(where) or 'the lake'}"
+def _title(due: DueJob) -> str:
+    target = due.target
+    names = [name for name in (target.catalog, target.table) if name]
+    return f"{target.job} of {' '.join(names) or 'the lake'}"

@@ -1,72 +1,66 @@
 """Which maintenance is due: decisions over numbers, with the time passed in and no I/O.
 
-A run costs something even if it finds nothing to do, so runs of one kind keep a distance; runs that
-bring nothing, because they fail or find nothing, keep a growing one.
+A run costs something even if it finds nothing to do, so runs of one job on one target keep a pause
+between them. The pause grows while runs fail or find nothing to do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, time, timedelta
-from enum import StrEnum
 from itertools import takewhile
+from typing import TYPE_CHECKING, TypeAlias
 
+from swanlake._internal.backoff import backoff
 from swanlake.errors import ConfigError
-from swanlake.lake.history import Outcome
-from swanlake.lake.survey import CatalogSurvey, TableSurvey
 
-#: However often it brought nothing, a job is tried again after this time.
-_LONGEST_PAUSE = timedelta(hours=1)
-#: Of a pause; the longest one is reached before, unless it was next to nothing.
-_MOST_DOUBLINGS = 20
-#: The clocks of servers are no further apart. A run that is said to be later was noted by one whose
-#: clock is wrong, and would keep all others from the job until that time has come.
-_CLOCKS_APART = timedelta(hours=1)
-#: All files of the lake are listed for it.
-_ORPHANS_PAUSE = timedelta(days=1)
+if TYPE_CHECKING:  # the command line imports this module, and must not import the lake
+    from swanlake.lake.lifecycle.history import Outcome
+    from swanlake.lake.read.survey import CatalogSurvey, TableSurvey
 
-
-class Job(StrEnum):
-    """The kinds of maintenance, in the order in which they are done.
-
-    Compaction replaces files and expiry frees them, for the clean-up that comes after them.
-    """
-
-    COMPACT = "compact"
-    EXPIRE = "expire"
-    CLEANUP = "cleanup"
-    ORPHANS = "orphans"
-
-
-_FRUITLESS = frozenset({Outcome.IDLE, Outcome.SKIPPED, Outcome.FAILED})
+#: The pause after runs without effect grows up to this.
+_MAX_PAUSE = timedelta(hours=1)
+_WITHOUT_EFFECT = frozenset({"idle", "skipped", "failed"})
 
 
 @dataclass(frozen=True)
-class Subject:
-    """What a job is done on; clean-ups are done on the whole lake."""
+class JobTarget:
+    """A job, and the catalog or table it works on; without a catalog, the whole lake."""
 
-    job: Job
+    job: str
     catalog: str | None = None
     #: ``schema.table``
     table: str | None = None
 
 
 @dataclass(frozen=True)
-class Due:
-    """A job to be done now, and why."""
+class Candidate:
+    """Something that a job may be run on, and why."""
 
-    subject: Subject
     reason: str
-    #: The table of the subject.
+    catalog: str | None = None
     table: TableSurvey | None = None
+
+    @property
+    def table_name(self) -> str | None:
+        return None if self.table is None else self.table.full_name
+
+
+@dataclass(frozen=True)
+class DueJob:
+    """A job to run now."""
+
+    target: JobTarget
+    candidate: Candidate
 
 
 @dataclass(frozen=True)
 class PastRun:
-    """A run that is over or under way, and when it was last heard of."""
+    """A run that is over or under way."""
 
-    subject: Subject
+    target: JobTarget
+    #: When it ended, or started if it has not.
     at: datetime
     #: None while it is under way.
     outcome: Outcome | None
@@ -74,7 +68,7 @@ class PastRun:
 
 @dataclass(frozen=True)
 class Window:
-    """Hours of the day, in UTC; one that ends before it begins goes across midnight."""
+    """Hours of the day, in UTC; a window that ends before it begins spans midnight."""
 
     begin: time
     end: time
@@ -103,13 +97,13 @@ def parse_window(text: str) -> Window | None:
 
 @dataclass(frozen=True)
 class Rules:
-    """When something is worth doing."""
+    """When a job is worth running."""
 
     small_files: int = 10
     small_file_ratio: float = 0.25
     deleted_ratio: float = 0.25
     inlined_rows: int = 1000
-    #: Without these two snapshots are kept for ever.
+    #: Without these two, snapshots never expire.
     snapshot_max_age: timedelta | None = None
     snapshot_keep_last: int | None = None
     cleanup_age: timedelta = timedelta(days=1)
@@ -117,46 +111,44 @@ class Rules:
     window: Window | None = None
 
 
-def is_open(rules: Rules, now: datetime) -> bool:
-    """True if maintenance may begin by itself at this time."""
+def in_window(rules: Rules, now: datetime) -> bool:
+    """True if automatic maintenance may start at this time."""
     return rules.window is None or now in rules.window
 
 
-def due(
-    now: datetime,
-    rules: Rules,
-    catalogs: Mapping[str, CatalogSurvey],
-    past: Iterable[PastRun] = (),
-) -> list[Due]:
-    """What is to be done now, in this order."""
-    if not is_open(rules, now):
-        return []
-    waits = _waits((run for run in past if run.at <= now + _CLOCKS_APART), rules)
-    return [
-        one
-        for one in _wanted(now, rules, catalogs)
-        if one.subject not in waits or now >= waits[one.subject]
-    ]
+Surveys: TypeAlias = "Mapping[str, CatalogSurvey]"
+Candidates = Callable[[datetime, Rules, Surveys], Iterable[Candidate]]
 
 
-def _wanted(now: datetime, rules: Rules, catalogs: Mapping[str, CatalogSurvey]) -> Iterator[Due]:
+def tables_to_compact(now: datetime, rules: Rules, catalogs: Surveys) -> Iterator[Candidate]:
+    """The tables that are worth compacting."""
     for name, survey in catalogs.items():
         for table in survey.tables:
-            reason = compact_reason(table, rules)
-            if reason:
-                yield Due(Subject(Job.COMPACT, name, table.full_name), reason, table)
+            if reason := compact_reason(table, rules):
+                yield Candidate(reason, name, table)
+
+
+def catalogs_to_expire(now: datetime, rules: Rules, catalogs: Surveys) -> Iterator[Candidate]:
+    """The catalogs with snapshots that the rules let expire."""
     for name, survey in catalogs.items():
-        reason = expire_reason(survey, rules, now)
-        if reason:
-            yield Due(Subject(Job.EXPIRE, name), reason)
+        if reason := expire_reason(survey, rules, now):
+            yield Candidate(reason, name)
+
+
+def files_to_delete(now: datetime, rules: Rules, catalogs: Surveys) -> Iterator[Candidate]:
+    """The lake, if it has files that were not needed for the clean-up age."""
     waiting = [
         survey.unneeded_files
         for survey in catalogs.values()
         if survey.unneeded_since is not None and now - survey.unneeded_since > rules.cleanup_age
     ]
     if waiting:
-        yield Due(Subject(Job.CLEANUP), f"{sum(waiting)} files wait to be deleted")
-    yield Due(Subject(Job.ORPHANS), "files that no catalog knows are looked for every day")
+        yield Candidate(f"{sum(waiting)} files wait to be deleted")
+
+
+def orphan_search(now: datetime, rules: Rules, catalogs: Surveys) -> Iterator[Candidate]:
+    """The lake, always: orphans cannot be counted without a search."""
+    yield Candidate("files that no catalog knows are looked for every day")
 
 
 def compact_reason(table: TableSurvey, rules: Rules) -> str | None:
@@ -178,9 +170,9 @@ def compact_reason(table: TableSurvey, rules: Rules) -> str | None:
 
 
 def expire_reason(survey: CatalogSurvey, rules: Rules, now: datetime) -> str | None:
-    """Why snapshots of a catalog may go; None if none may.
+    """Why snapshots of a catalog expire; None if none does.
 
-    Under both rules at once only a snapshot that both let go does.
+    Under both rules a snapshot expires only if each of them lets it.
     """
     age, keep = rules.snapshot_max_age, rules.snapshot_keep_last
     if age is None and keep is None:
@@ -192,23 +184,31 @@ def expire_reason(survey: CatalogSurvey, rules: Rules, now: datetime) -> str | N
     return f"{survey.snapshots} snapshots are kept, the oldest of {survey.oldest_snapshot}"
 
 
-def _waits(past: Iterable[PastRun], rules: Rules) -> dict[Subject, datetime]:
-    """Until when each subject is left alone."""
-    runs: dict[Subject, list[PastRun]] = {}
+def next_runs(
+    past: Iterable[PastRun], rules: Rules, min_intervals: Mapping[str, timedelta]
+) -> dict[JobTarget, datetime]:
+    """The earliest time of the next run, for each target that has past runs."""
+    runs: dict[JobTarget, list[PastRun]] = {}
     for run in past:
-        runs.setdefault(run.subject, []).append(run)
+        runs.setdefault(run.target, []).append(run)
     return {
-        subject: max(run.at for run in of_subject) + _pause(subject, of_subject, rules)
-        for subject, of_subject in runs.items()
+        target: max(run.at for run in target_runs)
+        + _pause(target_runs, rules, min_intervals.get(target.job, timedelta(0)))
+        for target, target_runs in runs.items()
     }
 
 
-def _pause(subject: Subject, runs: list[PastRun], rules: Rules) -> timedelta:
+def _pause(runs: list[PastRun], rules: Rules, min_interval: timedelta) -> timedelta:
     newest_first = sorted(runs, key=lambda run: run.at, reverse=True)
-    if subject.job is Job.ORPHANS and newest_first[0].outcome is not Outcome.FAILED:
-        return max(rules.pause, _ORPHANS_PAUSE)
-    if rules.pause >= _LONGEST_PAUSE:
+    if min_interval and newest_first[0].outcome != "failed":
+        return max(rules.pause, min_interval)
+    if rules.pause >= _MAX_PAUSE:
         return rules.pause
-    fruitless = len(list(takewhile(lambda run: run.outcome in _FRUITLESS, newest_first)))
-    doublings: int = 2 ** min(fruitless, _MOST_DOUBLINGS)
-    return min(_LONGEST_PAUSE, rules.pause * doublings)
+    without_effect = len(list(takewhile(lambda run: run.outcome in _WITHOUT_EFFECT, newest_first)))
+    seconds = backoff(
+        without_effect + 1,
+        first=rules.pause.total_seconds(),
+        longest=_MAX_PAUSE.total_seconds(),
+        jitter=0,
+    )
+    return timedelta(seconds=seconds)

@@ -1,8 +1,7 @@
-"""Flight SQL as SwanLake speaks it: the messages, and how they travel.
+"""The Flight SQL protocol, as the server and the client share it: messages, names, encoding.
 
-Commands, tickets and the actions of Flight SQL travel inside a ``google.protobuf.Any``; the
-actions of Flight proper (sessions, CancelFlightInfo) travel bare. Shared by the server and the
-client.
+Commands, tickets and the actions of Flight SQL are wrapped in a ``google.protobuf.Any``; the
+messages of Flight's own actions (sessions, CancelFlightInfo) are not.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _KNOWN: Mapping[str, type[Message]] = {
 
 
 class Headers:
-    """The call headers SwanLake reads."""
+    """The call headers that the server reads."""
 
     AUTHORIZATION = "authorization"
     SESSION_ID = "x-swanlake-session-id"
@@ -40,30 +39,38 @@ class Headers:
 
 
 class Actions:
-    """The actions of SwanLake's own, beside those of the specification."""
+    """The names of the Flight actions; ``swanlake.server.actions`` declares the rest of each."""
 
-    #: Stops a statement by its query id: ActionCancelByQueryIdRequest in, ActionCancelQueryResult
-    #: out.
+    CREATE_PREPARED_STATEMENT = "CreatePreparedStatement"
+    CLOSE_PREPARED_STATEMENT = "ClosePreparedStatement"
+    BEGIN_TRANSACTION = "BeginTransaction"
+    END_TRANSACTION = "EndTransaction"
+    CANCEL_FLIGHT_INFO = "CancelFlightInfo"
+    CANCEL_QUERY = "CancelQuery"
+    SET_SESSION_OPTIONS = "SetSessionOptions"
+    GET_SESSION_OPTIONS = "GetSessionOptions"
+    CLOSE_SESSION = "CloseSession"
+    #: SwanLake's own: cancels a statement by its query id.
     CANCEL_BY_QUERY_ID = "swanlake.CancelByQueryId"
-    #: What the server says of itself, as JSON; needs no session and makes none.
+    #: SwanLake's own: the server's state as JSON; it needs no session and creates none.
     STATUS = "swanlake.Status"
-    #: Not an action but a promise: DoGet takes a statement as its ticket, and answers in one call.
+    #: Not callable: announces that DoGet accepts a statement as its ticket, for one round trip.
     STATEMENT_TICKETS = "swanlake.StatementTickets"
 
 
-#: In the metadata of a result without columns: how many rows the statement changed.
+#: Schema metadata of a result without columns: the number of rows that the statement changed.
 AFFECTED_ROWS = b"swanlake.affected_rows"
 
 
 def encode(message: Message) -> bytes:
-    """The message with its name around it."""
+    """The message, wrapped in an Any."""
     wrapped = AnyMessage()
     wrapped.Pack(message)
     return wrapped.SerializeToString()
 
 
 def decode(data: bytes) -> Message:
-    """The message in its own type; raises InvalidRequest for anything that is not one of ours."""
+    """The message inside an Any; raises InvalidRequest for an unknown type or malformed bytes."""
     wrapped = _parse(AnyMessage, data)
     name = wrapped.TypeName()
     if name not in _KNOWN:
@@ -71,17 +78,19 @@ def decode(data: bytes) -> Message:
     return _parse(_KNOWN[name], wrapped.value)
 
 
-def decode_as(kind: type[M], data: bytes, *, bare: bool = False) -> M:
-    """A message that must be of one kind, with its name around it or bare."""
-    message = _parse(kind, data) if bare else decode(data)
-    if not isinstance(message, kind):
-        expected, found = kind.DESCRIPTOR.name, message.DESCRIPTOR.name
+def decode_as(message_type: type[M], data: bytes, *, bare: bool = False) -> M:
+    """A message of the expected type, wrapped in an Any unless ``bare``."""
+    message = _parse(message_type, data) if bare else decode(data)
+    if not isinstance(message, message_type):
+        expected, found = message_type.DESCRIPTOR.name, message.DESCRIPTOR.name
         raise InvalidRequest(f"Expected a {expected} and found a {found}.")
     return message
 
 
-def _parse(kind: type[M], data: bytes) -> M:
+def _parse(message_type: type[M], data: bytes) -> M:
     try:
-        return kind.FromString(data)
+        return message_type.FromString(data)
     except (DecodeError, UnicodeDecodeError):
-        raise InvalidRequest(f"The bytes are not a {kind.DESCRIPTOR.name} message.") from None
+        raise InvalidRequest(
+            f"The bytes are not a {message_type.DESCRIPTOR.name} message."
+        ) from None

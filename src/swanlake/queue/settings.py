@@ -1,4 +1,4 @@
-"""What the queue can be told."""
+"""The settings of the queue."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from swanlake.queue.coordinator import Limits
 
 @dataclass(frozen=True)
 class QueueSettings:
-    """Where it is, what it takes, and when it flushes."""
+    """Where the queue stores segments, how much it accepts, and when it flushes."""
 
     root: Path
     limits: Limits = field(default_factory=Limits)
@@ -22,6 +22,11 @@ class QueueSettings:
     target_catalog: str = "swanlake"
     auto_create_tables: bool = False
     in_transaction: Literal["refuse", "immediate"] = "refuse"
+
+    @property
+    def pause_file(self) -> Path:
+        """While this file exists, no server on the root flushes."""
+        return self.root / "paused"
 
     @classmethod
     def from_settings(cls, settings: Settings) -> QueueSettings:

@@ -1,4 +1,4 @@
-"""What the queue holds, for people who look at it."""
+"""The contents of the queue, for its status procedures."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
+from swanlake.lake.model.table_ref import TableRef
 from swanlake.queue.coordinator import Coordinator, TableState
-from swanlake.queue.names import QueueTable
-from swanlake.queue.store import SegmentFile
+from swanlake.queue.storage.store import SegmentFile
 
 
 @dataclass(frozen=True)
 class TableStatus:
-    """What the queue holds of one table."""
+    """The rows of one table that are in the queue."""
 
-    table: QueueTable
+    table: TableRef
     state: str
     rows: int
     bytes: int
@@ -27,9 +27,9 @@ class TableStatus:
 
 @dataclass(frozen=True)
 class SegmentStatus:
-    """What is known of one segment."""
+    """One segment that is not in the lake yet."""
 
-    table: QueueTable
+    table: TableRef
     id: UUID
     state: str
     rows: int
@@ -44,14 +44,14 @@ def table_status(coordinator: Coordinator, now: float) -> list[TableStatus]:
         TableStatus(
             table,
             _state(state, coordinator.paused),
-            sum(one.rows for one in state.segments),
-            sum(one.bytes for one in state.segments),
+            sum(segment.rows for segment in state.segments),
+            sum(segment.bytes for segment in state.segments),
             len(state.segments),
             _age(state.oldest_at, now),
             state.failures,
             state.last_error,
         )
-        for table, state in _by_name(coordinator)
+        for table, state in _sorted_tables(coordinator)
         if state.segments
     ]
 
@@ -63,15 +63,15 @@ def segment_status(
     return [
         SegmentStatus(
             table,
-            one.id,
-            _segment_state(state, one.id),
-            one.rows,
-            one.bytes,
-            _age(one.oldest_at, now),
-            str(files[one.id].path),
+            segment.id,
+            _segment_state(state, segment.id),
+            segment.rows,
+            segment.bytes,
+            _age(segment.oldest_at, now),
+            str(files[segment.id].path),
         )
-        for table, state in _by_name(coordinator)
-        for one in state.segments
+        for table, state in _sorted_tables(coordinator)
+        for segment in state.segments
     ]
 
 
@@ -95,5 +95,5 @@ def _age(since: float, now: float) -> float:
     return max(0.0, round(now - since, 3))
 
 
-def _by_name(coordinator: Coordinator) -> list[tuple[QueueTable, TableState]]:
+def _sorted_tables(coordinator: Coordinator) -> list[tuple[TableRef, TableState]]:
     return sorted(coordinator.tables.items(), key=lambda item: item[0].full_name)

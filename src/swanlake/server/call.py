@@ -1,4 +1,4 @@
-"""One Flight call: its headers, who makes it, and which session it means."""
+"""A Flight call: its headers, its caller and its session."""
 
 from __future__ import annotations
 
@@ -9,41 +9,42 @@ from typing import Any
 import pyarrow.flight as flight
 
 from swanlake.errors import InvalidRequest, NotAuthenticated, SwanLakeError
-from swanlake.pipeline.loans import Lender
+from swanlake.jobs.segment_transfer.grants import TransferGrants
 from swanlake.protocol import Headers
-from swanlake.queue.names import Ingest
-from swanlake.server.auth import Authenticator, Identity, worker_identity
-from swanlake.server.wire_errors import raise_on_wire
+from swanlake.queue.batch_ids import BatchId
+from swanlake.server.auth import Authenticator, Identity, identify_worker
+from swanlake.server.errors import raise_flight_error
 from swanlake.sessions.ids import SessionKey, peer_address
 
-_MIDDLEWARE = "swanlake"
+#: The name of the middleware.
+MIDDLEWARE = "swanlake"
 _MAX_ID_LENGTH = 256
 _INGEST = (Headers.INGEST_ID, Headers.INGEST_SEQUENCE)
 
 
-class Call:
-    """What the headers and the connection of a call say."""
+class FlightCall:
+    """The context of a call: what its headers and its connection say."""
 
     def __init__(self, context: Any) -> None:
-        middleware = context.get_middleware(_MIDDLEWARE)
+        middleware = context.get_middleware(MIDDLEWARE)
         self.identity: Identity = middleware.identity
-        if self.identity.loan:
-            raise NotAuthenticated("The token of a worker is good for its segments only.")
+        if self.identity.grant_token:
+            raise NotAuthenticated("A Spark worker's token only grants access to its segments.")
         self._headers: Mapping[str, str] = middleware.headers
         self._peer = peer_address(context.peer())
         self.is_cancelled = context.is_cancelled
 
     @property
     def session_key(self) -> SessionKey:
-        """The session by header, else by the address of the connection."""
-        given = self._header_id(Headers.SESSION_ID)
-        if given:
-            return SessionKey(self.identity.name, given)
+        """The session of the header, else that of the connection's address."""
+        session_id = self._header_id(Headers.SESSION_ID)
+        if session_id:
+            return SessionKey(self.identity.name, session_id)
         return SessionKey(self.identity.name, self._peer or str(uuid.uuid4()), from_peer=True)
 
     @property
-    def resumes(self) -> bool:
-        """True if the caller means a session that it has used before."""
+    def resumes_session(self) -> bool:
+        """True if the session must exist already."""
         return self._headers.get(Headers.SESSION_RESUME, "0") not in ("", "0", "false")
 
     @property
@@ -52,7 +53,7 @@ class Call:
 
     @property
     def query_timeout(self) -> float | None:
-        """The limit in seconds that this call sets; 0 is none."""
+        """The timeout in seconds that the call sets; 0 is no limit."""
         text = self._headers.get(Headers.QUERY_TIMEOUT)
         if text is None:
             return None
@@ -64,8 +65,8 @@ class Call:
             raise InvalidRequest(f"{Headers.QUERY_TIMEOUT} is {text!r}, not a number of seconds.")
         return seconds
 
-    def ingest(self, options: Mapping[str, object]) -> Ingest | None:
-        """What the producer calls the rows of this call: by header, or by option of the session."""
+    def ingest(self, options: Mapping[str, object]) -> BatchId | None:
+        """The producer's id of the rows of this call, from the headers or the session options."""
         named = {name: str(options[name]) for name in _INGEST if name in options}
         named |= {name: self._headers[name] for name in _INGEST if name in self._headers}
         producer = named.get(Headers.INGEST_ID, "").strip()
@@ -76,10 +77,10 @@ class Call:
         number = named.get(Headers.INGEST_SEQUENCE, "").strip()
         if not number.isdecimal() or int(number) >= 2**63:
             raise InvalidRequest(
-                f"{Headers.INGEST_ID} needs {Headers.INGEST_SEQUENCE} beside it, a whole number "
-                f"that is the batch's own; it is {number!r}."
+                f"{Headers.INGEST_ID} requires {Headers.INGEST_SEQUENCE}, a whole number that "
+                f"identifies the batch; it is {number!r}."
             )
-        return Ingest(producer, int(number))
+        return BatchId(producer, int(number))
 
     def _header_id(self, name: str) -> str | None:
         value = self._headers.get(name, "").strip()
@@ -88,16 +89,16 @@ class Call:
         return value or None
 
 
-def loan_token(context: Any) -> str:
-    """The token of the worker that calls; raises NotAuthenticated for everybody else."""
-    identity: Identity = context.get_middleware(_MIDDLEWARE).identity
-    if not identity.loan:
-        raise NotAuthenticated("This action needs the token of a job that is running.")
-    return identity.loan
+def grant_token(context: Any) -> str:
+    """The token of a calling Spark worker; raises NotAuthenticated for other callers."""
+    identity: Identity = context.get_middleware(MIDDLEWARE).identity
+    if not identity.grant_token:
+        raise NotAuthenticated("This action requires the token of a running job.")
+    return identity.grant_token
 
 
 class CallMiddleware(flight.ServerMiddleware):
-    """Carries what the headers said from the start of a call to its handler."""
+    """Carries the identity and the headers of a call to its handler."""
 
     def __init__(
         self, identity: Identity, headers: Mapping[str, str], answers_handshake: bool
@@ -113,12 +114,12 @@ class CallMiddleware(flight.ServerMiddleware):
 
 
 class CallMiddlewareFactory(flight.ServerMiddlewareFactory):
-    """Authenticates every call before any handler sees it."""
+    """Authenticates every call before its handler runs."""
 
-    def __init__(self, authenticator: Authenticator, lender: Lender | None) -> None:
+    def __init__(self, authenticator: Authenticator, grants: TransferGrants | None) -> None:
         super().__init__()
         self._authenticator = authenticator
-        self._lender = lender
+        self._grants = grants
 
     def start_call(self, info: Any, headers: Mapping[str, list[Any]]) -> CallMiddleware:
         texts = {
@@ -129,20 +130,13 @@ class CallMiddlewareFactory(flight.ServerMiddlewareFactory):
         try:
             identity = self._identify(texts.get(Headers.AUTHORIZATION), info.method)
         except SwanLakeError as refused:
-            raise_on_wire(refused)
+            raise_flight_error(refused)
         return CallMiddleware(identity, texts, info.method == flight.FlightMethod.HANDSHAKE)
 
     def _identify(self, authorization: str | None, method: Any) -> Identity:
-        """A worker can only make the one kind of call that it needs."""
-        if self._lender is not None and method == flight.FlightMethod.DO_ACTION:
-            worker = worker_identity(authorization, self._lender)
+        """Workers are only identified for DoAction, the one call that they need."""
+        if self._grants is not None and method == flight.FlightMethod.DO_ACTION:
+            worker = identify_worker(authorization, self._grants)
             if worker is not None:
                 return worker
         return self._authenticator.identify(authorization)
-
-
-def middleware(
-    authenticator: Authenticator, lender: Lender | None = None
-) -> dict[str, flight.ServerMiddlewareFactory]:
-    """The middleware a server is built with."""
-    return {_MIDDLEWARE: CallMiddlewareFactory(authenticator, lender)}

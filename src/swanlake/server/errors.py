@@ -1,19 +1,27 @@
-"""Errors on their way to a client: the right gRPC code, one sentence, never a traceback.
+"""Errors as clients receive them: a gRPC status and one sentence, never a traceback.
 
-pyarrow sends its own Flight errors clean. The other codes it derives from builtin exceptions, and
-there it appends Python's traceback, file names and all, to the message. It gets that text from
-``traceback.format_exception``, and falls back to the bare name of the exception's class when that
-fails. So ours make it fail: they are raised at the very edge of the server and are never formatted
-by anyone else. The class names are what a client sees at the end of the message.
+pyarrow sends its own Flight errors as they are. Other status codes it derives from builtin
+exceptions, and appends the Python traceback, with file names, to the message. It gets that text
+from ``traceback.format_exception`` and falls back to the name of the exception's class when that
+fails. So the exceptions below make it fail. Nothing else formats them: they are raised only at the
+edge of the server. Clients see the class name at the end of the message.
 """
 
 from __future__ import annotations
 
-from typing import NoReturn
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any, NoReturn, TypeVar
 
 import pyarrow.flight as flight
 
 from swanlake.errors import Code, SwanLakeError
+
+log = logging.getLogger("swanlake.server")
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _Unformattable(Exception):
@@ -33,7 +41,7 @@ class NOT_FOUND(_Unformattable, KeyError):
         return str(self.args[0])
 
 
-_BY_NAME: dict[Code, type[_Unformattable]] = {
+_BUILTIN_ERRORS: dict[Code, type[_Unformattable]] = {
     Code.INVALID_ARGUMENT: INVALID_ARGUMENT,
     Code.UNIMPLEMENTED: UNIMPLEMENTED,
     Code.NOT_FOUND: NOT_FOUND,
@@ -48,8 +56,38 @@ _FLIGHT_ERRORS = {
 }
 
 
-def raise_on_wire(error: SwanLakeError) -> NoReturn:
-    """Raises the error in the form that travels."""
-    if error.code in _BY_NAME:
-        raise _BY_NAME[error.code](error.wire_message)
+def raise_flight_error(error: SwanLakeError) -> NoReturn:
+    """Raises the error in the form that pyarrow sends to the client."""
+    if error.code in _BUILTIN_ERRORS:
+        raise _BUILTIN_ERRORS[error.code](error.wire_message)
     raise _FLIGHT_ERRORS[error.code](error.wire_message)
+
+
+@contextmanager
+def flight_errors() -> Iterator[None]:
+    """Converts every error of the block to one that clients may see."""
+    try:
+        yield
+    except SwanLakeError as error:
+        raise_flight_error(error)
+    except flight.FlightError:
+        raise
+    except Exception as bug:
+        log.exception("a request failed unexpectedly")
+        raise_flight_error(
+            SwanLakeError(
+                f"The server failed unexpectedly ({type(bug).__name__}); its log has the details.",
+                identifier="INTERNAL_ERROR",
+            )
+        )
+
+
+def raises_flight_errors(handler: F) -> F:
+    """The handler of a Flight call with ``flight_errors`` around it."""
+
+    @wraps(handler)
+    def handle(*arguments: Any) -> Any:
+        with flight_errors():
+            return handler(*arguments)
+
+    return handle  # type: ignore[return-value]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from swanlake.errors import SwanLakeError
 from swanlake.protocol import Headers, messages
-from swanlake.sessions.runs import Run
+from swanlake.sessions.run import Run
 from swanlake.sessions.session import Session
 from swanlake.sql.quoting import identifier, literal
 
@@ -14,36 +14,36 @@ _Error = messages.SetSessionOptionsResult.Error
 _INVALID_NAME = _Error(value=messages.SetSessionOptionsResult.INVALID_NAME)
 _INVALID_VALUE = _Error(value=messages.SetSessionOptionsResult.INVALID_VALUE)
 
-_PLACE: tuple[str, ...] = ("catalog", "schema")
+_LOCATION: tuple[str, ...] = ("catalog", "schema")
 _TIMEOUT = "query_timeout_seconds"
-#: Options that stand for a header of every call.
-_KEPT = (Headers.INGEST_ID, Headers.INGEST_SEQUENCE)
+#: Options that replace a header of every call.
+_HEADER_OPTIONS = (Headers.INGEST_ID, Headers.INGEST_SEQUENCE)
 OptionValue = str | bool | int | float | list[str] | None
 
 
 def set_options(
     session: Session, run: Run, request: messages.SetSessionOptionsRequest
 ) -> messages.SetSessionOptionsResult:
-    """Sets what can be set; the answer names what cannot."""
-    wanted = {name: _value(option) for name, option in request.session_options.items()}
-    errors: dict[str, messages.SetSessionOptionsResult.Error] = {}
-    place = {name: wanted.pop(name) for name in _PLACE if name in wanted}
-    if place and not _use(session, run, place):
-        errors |= dict.fromkeys(place, _INVALID_VALUE)
-    for name, value in wanted.items():
-        if name in _KEPT:
-            error = _keep(session, name, value)
+    """Sets the options; the result names those that are invalid."""
+    options = {name: _value(option) for name, option in request.session_options.items()}
+    errors: dict[str, _Error] = {}
+    location = {name: options.pop(name) for name in _LOCATION if name in options}
+    if location and not _use(session, run, location):
+        errors |= dict.fromkeys(location, _INVALID_VALUE)
+    for name, value in options.items():
+        if name in _HEADER_OPTIONS:
+            error = _set_header_option(session, name, value)
         elif name == _TIMEOUT:
             error = _set_timeout(session, value)
         else:
-            error = _set(session, run, name, value)
+            error = _set_duckdb_setting(session, run, name, value)
         if error is not None:
             errors[name] = error
     return messages.SetSessionOptionsResult(errors=errors)
 
 
 def get_options(session: Session, run: Run) -> messages.GetSessionOptionsResult:
-    """Everything that was set, and where the session is."""
+    """The options that were set, and the session's catalog and schema."""
     result = messages.GetSessionOptionsResult()
     catalog, schema = session.location(run)
     result.session_options["catalog"].string_value = catalog
@@ -63,18 +63,17 @@ def get_options(session: Session, run: Run) -> messages.GetSessionOptionsResult:
     return result
 
 
-def _use(session: Session, run: Run, place: Mapping[str, OptionValue]) -> bool:
-    catalog, schema = place.get("catalog"), place.get("schema")
-    if not all(isinstance(name, str) and name for name in place.values()):
+def _use(session: Session, run: Run, location: Mapping[str, OptionValue]) -> bool:
+    catalog, schema = location.get("catalog"), location.get("schema")
+    if not all(isinstance(name, str) and name for name in location.values()):
         return False
-    if catalog is None:  # the schema is one of the current catalog, not a catalog of that name
+    if catalog is None:  # a bare name in USE could mean a catalog
         catalog = session.location(run)[0]
-    return _runs(session, run, _use_statement(str(catalog), str(schema) if schema else None))
+    names = [identifier(str(name)) for name in (catalog, schema) if name]
+    return _succeeds(session, run, f"USE {'.'.join(names)}")
 
 
-def _set_timeout(
-    session: Session, value: OptionValue
-) -> messages.SetSessionOptionsResult.Error | None:
+def _set_timeout(session: Session, value: OptionValue) -> _Error | None:
     if value is None:
         session.query_timeout = None
         return None
@@ -88,9 +87,7 @@ def _set_timeout(
     return None
 
 
-def _keep(
-    session: Session, name: str, value: OptionValue
-) -> messages.SetSessionOptionsResult.Error | None:
+def _set_header_option(session: Session, name: str, value: OptionValue) -> _Error | None:
     if isinstance(value, list):
         return _INVALID_VALUE
     if value is None:
@@ -100,22 +97,22 @@ def _keep(
     return None
 
 
-def _set(
-    session: Session, run: Run, name: str, value: OptionValue
-) -> messages.SetSessionOptionsResult.Error | None:
+def _set_duckdb_setting(session: Session, run: Run, name: str, value: OptionValue) -> _Error | None:
     known = session.query(run, "SELECT 1 FROM duckdb_settings() WHERE name = ?", [name])
     if known.num_rows == 0:
         return _INVALID_NAME
     if value is None:
         session.options.pop(name, None)
-        return None if _runs(session, run, f"RESET {name}") else _INVALID_VALUE
-    if isinstance(value, list) or not _runs(session, run, _set_statement(name, value)):
+        return None if _succeeds(session, run, f"RESET {name}") else _INVALID_VALUE
+    text = literal(value) if isinstance(value, str) else str(value).lower()
+    sql = f"SET SESSION {identifier(name)} = {text}"
+    if isinstance(value, list) or not _succeeds(session, run, sql):
         return _INVALID_VALUE
     session.options[name] = value
     return None
 
 
-def _runs(session: Session, run: Run, sql: str) -> bool:
+def _succeeds(session: Session, run: Run, sql: str) -> bool:
     try:
         session.execute(run, sql)
     except SwanLakeError:
@@ -132,14 +129,3 @@ def _value(option: messages.SessionOptionValue) -> OptionValue:
         case kind:
             value: str | bool | int | float = getattr(option, kind)
             return value
-
-
-def _use_statement(catalog: str | None, schema: str | None) -> str:
-    """USE for a catalog, a schema, or both."""
-    return "USE " + ".".join(identifier(part) for part in (catalog, schema) if part)
-
-
-def _set_statement(name: str, value: object) -> str:
-    """SET for a DuckDB setting of this session."""
-    text = literal(value) if isinstance(value, str) else str(value).lower()
-    return f"SET SESSION {identifier(name)} = {text}"

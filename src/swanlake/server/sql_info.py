@@ -1,4 +1,4 @@
-"""GetSqlInfo: what the server is and what its SQL can do."""
+"""GetSqlInfo: the server's name, version and SQL features."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _DATETIME = """
     dayname epoch extract last_day make_date make_timestamp monthname now strftime strptime
     time_bucket
 """.split()
-#: DuckDB casts between all of them, by way of text where there is no shorter one.
+#: DuckDB casts between all types, by way of text if there is no direct cast.
 _CONVERSIONS = [(source, list(range(20))) for source in range(20)]
 
 # Bitmasks: bit n stands for the value n of the enumeration in the specification.
@@ -69,7 +69,7 @@ _VALUES: dict[int, tuple[int, Any]] = {
     500: (_BOOL, True),  # CREATE and DROP of catalogs (ATTACH), schemas, tables
     501: (_BOOL, True),
     502: (_BOOL, True),
-    503: (_BIGINT, 1),  # names are compared without case and kept as written
+    503: (_BIGINT, 1),  # names are case-insensitive and stored as written
     504: (_STRING, '"'),
     505: (_BIGINT, 1),
     506: (_BOOL, True),
@@ -128,7 +128,7 @@ _VALUES: dict[int, tuple[int, Any]] = {
 
 
 def sql_info(wanted: Iterable[int]) -> Any:
-    """The requested facts, or all of them; what is not known is left out."""
+    """The requested values, or all of them; unknown ones are omitted."""
     names = [name for name in (wanted or _VALUES) if name in _VALUES]
     children: list[list[Any]] = [[] for _ in _VALUE_FIELDS]
     offsets = []

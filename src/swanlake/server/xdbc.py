@@ -1,4 +1,4 @@
-"""GetXdbcTypeInfo: DuckDB's types in the words of ODBC and JDBC."""
+"""GetXdbcTypeInfo: DuckDB's types as ODBC and JDBC describe them."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _quoted(name: str, data_type: int, size: int | None, **more: Any) -> dict[st
     return _row(name, data_type, size, **quotes | more)
 
 
-def _moment(name: str, data_type: int, size: int, subcode: int) -> dict[str, Any]:
+def _datetime(name: str, data_type: int, size: int, subcode: int) -> dict[str, Any]:
     return _quoted(
         name,
         data_type,
@@ -107,15 +107,15 @@ _ROWS = [
     _quoted("INTERVAL", _INTERVAL, 32, literal_prefix="INTERVAL '", interval_precision=6),
     _quoted("VARCHAR", 12, None, case_sensitive=True, searchable=_SEARCHABLE_FULL),
     _quoted("JSON", 12, None, case_sensitive=True, searchable=_SEARCHABLE_FULL),
-    _moment("DATE", 91, 10, 1),
-    _moment("TIME", 92, 15, 2),
-    _moment("TIMESTAMP", 93, 26, 3),
-    _moment("TIMESTAMP WITH TIME ZONE", 93, 32, 5),
+    _datetime("DATE", 91, 10, 1),
+    _datetime("TIME", 92, 15, 2),
+    _datetime("TIMESTAMP", 93, 26, 3),
+    _datetime("TIMESTAMP WITH TIME ZONE", 93, 32, 5),
 ]
 
 
 def xdbc_type_info(data_type: int | None) -> Any:
-    """All types, or those of one XDBC type, by type and name."""
+    """All types, or those of one XDBC type, sorted by type and name."""
     rows = [row for row in _ROWS if data_type is None or row["data_type"] == data_type]
     rows.sort(key=lambda row: (row["data_type"], row["type_name"]))
     return pa.Table.from_pylist(rows, schema=XDBC_TYPE_INFO)

@@ -1,4 +1,4 @@
-"""The names of things that live in a server: sessions, handles."""
+"""Identifiers of sessions, statements and results."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class SessionKey:
-    """Whose session, and which: the same id of another identity is another session."""
+    """Identifies a session: the same id of another identity is another session."""
 
     identity: str
     id: str
@@ -20,7 +20,7 @@ class SessionKey:
 
 
 def new_handle() -> bytes:
-    """Sixteen random bytes: a name nobody can guess."""
+    """Sixteen random bytes, which cannot be guessed."""
     return secrets.token_bytes(16)
 
 

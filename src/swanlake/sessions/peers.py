@@ -1,4 +1,4 @@
-"""Which clients still have a connection: asked of the kernel, because Flight does not say."""
+"""Finds the clients that are still connected; the kernel knows, Flight does not say."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from pathlib import Path
 
 _TABLES = (Path("/proc/self/net/tcp"), Path("/proc/self/net/tcp6"))
 _ESTABLISHED = "01"
-_INODE = 9  # its column in the tables
+_INODE_COLUMN = 9
 _IPV4_IN_IPV6 = bytes(10) + b"\xff\xff"
 
 
 def connected_peers(port: int) -> dict[str, str] | None:
-    """The peers connected to a local port, as ``ip:port``, with what tells one connection from a
-    later one of the same address; None where the kernel does not say.
+    """The peers connected to a local port: ``ip:port`` and the inode of the connection's socket.
+
+    The inode tells a connection from a later one of the same address. None if the kernel has no
+    such tables.
     """
-    found: dict[str, str] = {}
+    peers: dict[str, str] = {}
     readable = False
     for table in _TABLES:
         try:
@@ -28,8 +30,8 @@ def connected_peers(port: int) -> dict[str, str] | None:
             fields = line.split()
             local, remote, state = fields[1:4]
             if state == _ESTABLISHED and int(local.rsplit(":", 1)[1], 16) == port:
-                found[_address(remote)] = fields[_INODE]
-    return found if readable else None
+                peers[_address(remote)] = fields[_INODE_COLUMN]
+    return peers if readable else None
 
 
 def _address(text: str) -> str:

@@ -1,4 +1,4 @@
-"""A statement while it runs: who asked for it, until when it may run, and how it is stopped."""
+"""A statement while it runs: its session, its deadline, and how it is cancelled."""
 
 from __future__ import annotations
 
@@ -10,24 +10,23 @@ from contextlib import contextmanager
 
 import duckdb
 
+from swanlake._internal.waiting import POLL_SECONDS
 from swanlake.errors import InvalidRequest, QueryCancelled, QueryTimeout, SwanLakeError
-from swanlake.queue.names import Ingest
+from swanlake.queue.batch_ids import BatchId
 from swanlake.sessions.ids import SessionKey, new_handle
 
 log = logging.getLogger("swanlake.sessions")
 
-#: How often running statements are looked at: the latency of a timeout and of a client's hang-up.
-WATCH_INTERVAL = 0.05
-#: How often a client is asked whether it is still there. Under load gRPC takes a millisecond to
-#: say, and nobody else can do anything meanwhile; who cancels by name is heard at once.
+#: Seconds between two checks whether the client is still connected. Under load gRPC takes a
+#: millisecond to answer and holds the GIL; cancellation by query id does not depend on it.
 _PROBE_INTERVAL = 0.2
 
 
 class Run:
     """One statement from its arrival to the last row of its result.
 
-    It is *engaged* while DuckDB works for it, and has a *call* while a client waits for it; both
-    end and begin again as a result is fetched batch by batch.
+    DuckDB works for it, and a client waits for it, in several intervals: a result is fetched batch
+    by batch.
     """
 
     def __init__(
@@ -37,14 +36,15 @@ class Run:
         *,
         query_id: str | None = None,
         timeout: float | None = None,
-        ingest: Callable[[], Ingest | None] = lambda: None,
+        batch_id: Callable[[], BatchId | None] = lambda: None,
     ) -> None:
         self.handle = new_handle()
         self.session = session
         self.query_id = query_id or self.handle.hex()
         self.started = time.monotonic()
         self._timeout = timeout
-        self._ingest = ingest
+        self._batch_id = batch_id
+        #: The tables for which the batch id was used.
         self._ingested: set[str] = set()
         self._watchdog = watchdog
         self._lock = threading.Lock()
@@ -53,33 +53,32 @@ class Run:
         self._client_is_gone: Callable[[], bool] | None = None
         self._probed_at = self.started
 
-    def ingest(self, table: str) -> Ingest | None:
-        """What the producer calls the rows for a table; they can be named once in a statement."""
-        ingest = self._ingest()
-        if ingest is not None:
+    def batch_id(self, table: str) -> BatchId | None:
+        """The producer's id of the rows for a table; a statement can use it once per table."""
+        batch_id = self._batch_id()
+        if batch_id is not None:
             if table in self._ingested:
-                raise self._ambiguous(ingest)
+                raise self._ambiguous(batch_id)
             self._ingested.add(table)
-        return ingest
+        return batch_id
 
-    def check_names(self, inserts: int) -> None:
-        """Refuses a text whose inserts into the queue would all have one name."""
-        if inserts > 1 and (ingest := self._ingest()) is not None:
-            raise self._ambiguous(ingest)
+    def check_batch_id(self, inserts: int) -> None:
+        """Raises if several INSERTs into the queue would share one batch id."""
+        if inserts > 1 and (batch_id := self._batch_id()) is not None:
+            raise self._ambiguous(batch_id)
 
-    def _ambiguous(self, ingest: Ingest) -> InvalidRequest:
+    def _ambiguous(self, batch_id: BatchId) -> InvalidRequest:
         return InvalidRequest(
             f"The text has more than one INSERT into the queue, and each would be batch "
-            f"{ingest.sequence} of {ingest.producer}: send them one by one.",
+            f"{batch_id.sequence} of {batch_id.producer}: send them one by one.",
             identifier="INGEST_AMBIGUOUS",
         )
 
     @contextmanager
-    def call(self, client_is_gone: Callable[[], bool] | None) -> Iterator[None]:
-        """The time in which a client waits for this statement.
+    def client_waiting(self, client_is_gone: Callable[[], bool] | None) -> Iterator[None]:
+        """A client waits for the statement during the block.
 
-        The probe belongs to the call and must not be used after it, so it is dropped under the
-        lock.
+        The probe belongs to the client's call and must not be used after it.
         """
         with self._lock:
             self._client_is_gone = client_is_gone
@@ -90,45 +89,38 @@ class Run:
                 self._client_is_gone = None
 
     @contextmanager
-    def engaged(self, connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
-        """The time in which DuckDB works for this statement and may be interrupted.
+    def interruptible(self, connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+        """DuckDB works for the statement during the block, and is interrupted if it is cancelled.
 
-        Inside itself it only says which connection that is: what has begun is stopped by an
-        interrupt or not at all, and never by a look at the clock when it is already done.
+        Blocks nest: an inner one only names another connection. Work that has begun is stopped by
+        an interrupt or not at all; the deadline is not checked again once it may be done.
         """
         with self._lock:
-            before = self._connection
-            if before is not None:
-                self._connection = connection
-        if before is not None:
-            try:
-                yield
-            finally:
-                with self._lock:
-                    self._connection = before
-            return
-        with self._lock:
-            # Not the client's probe: gRPC takes a tenth of a millisecond to answer it, and the
-            # watchdog asks it for every statement that lasts.
-            self._look_at_the_clock()
-            if self._stop is not None:
-                raise self._stop
+            outer = self._connection
+            if outer is None:
+                # The client is not probed: that takes a tenth of a millisecond, and the watchdog
+                # does it for every statement that takes longer.
+                self._check_deadline()
+                if self._stop is not None:
+                    raise self._stop
             self._connection = connection
-        self._watchdog.add(self)
+        if outer is None:
+            self._watchdog.add(self)
         try:
             yield
-        except BaseException as error:
+        except Exception as error:
             with self._lock:
                 stopped = self._stop
-            if stopped is None or not isinstance(error, Exception):
+            if stopped is None or outer is not None:
                 raise
             if isinstance(error, SwanLakeError) and error.in_doubt:
-                raise  # that it may have been done matters more than that it was to be stopped
+                raise  # an unknown outcome matters more to the client than the cancellation
             raise stopped from None
         finally:
             with self._lock:
-                self._connection = None
-            self._watchdog.discard(self)
+                self._connection = outer
+            if outer is None:
+                self._watchdog.discard(self)
 
     def cancel(self, reason: SwanLakeError) -> bool:
         """Stops the statement; True if DuckDB was working for it at this moment."""
@@ -138,52 +130,48 @@ class Run:
             return self._interrupt()
 
     def check(self) -> None:
-        """Raises if the statement was cancelled, ran out of time, or nobody waits for it."""
+        """Raises if the statement was cancelled, is past its deadline, or its client is gone."""
         with self._lock:
-            self._look()
+            self._check_stop()
             if self._stop is not None:
                 raise self._stop
 
     def check_stopped(self) -> None:
-        """Raises if the statement was stopped; asks nobody."""
+        """Raises if the statement is known to be stopped; checks nothing else."""
         with self._lock:
             if self._stop is not None:
                 raise self._stop
 
     @property
     def is_stopped(self) -> bool:
-        """True once it was cancelled or ran out of time."""
+        """True once the statement was cancelled or ran out of time."""
         with self._lock:
             return self._stop is not None
 
     def watch(self) -> None:
-        """Called again and again while engaged: an interrupt sent too early would be lost."""
+        """Interrupts a stopped statement; called repeatedly, as an early interrupt is lost."""
         with self._lock:
-            self._look()
+            self._check_stop()
             if self._stop is not None:
                 self._interrupt()
 
     @property
-    def engaged_now(self) -> bool:
+    def is_interruptible(self) -> bool:
+        """True while DuckDB works for the statement."""
         with self._lock:
             return self._connection is not None
 
-    def _look(self) -> None:
+    def _check_stop(self) -> None:
         if self._stop is not None:
             return
-        if self._is_time_to_probe() and self._client_is_gone is not None and self._client_is_gone():
-            self._stop = QueryCancelled("The client cancelled the statement or went away.")
-        else:
-            self._look_at_the_clock()
-
-    def _is_time_to_probe(self) -> bool:
         now = time.monotonic()
-        if now - self._probed_at < _PROBE_INTERVAL:
-            return False
-        self._probed_at = now
-        return True
+        if now - self._probed_at >= _PROBE_INTERVAL:
+            self._probed_at = now
+            if self._client_is_gone is not None and self._client_is_gone():
+                self._stop = QueryCancelled("The client cancelled the statement or went away.")
+        self._check_deadline()
 
-    def _look_at_the_clock(self) -> None:
+    def _check_deadline(self) -> None:
         if self._stop is not None or not self._timeout:
             return
         if time.monotonic() > self.started + self._timeout:
@@ -200,7 +188,7 @@ class Run:
 
 
 class Watchdog:
-    """One thread that looks after every engaged statement: deadlines, vanished clients, cancels."""
+    """One thread that enforces deadlines, disconnects and cancellation of running statements."""
 
     def __init__(self) -> None:
         self._lock = threading.Condition()
@@ -220,7 +208,7 @@ class Watchdog:
             self._runs.discard(run)
 
     def running(self) -> list[Run]:
-        """The statements DuckDB is working for right now."""
+        """The statements for which DuckDB works right now."""
         with self._lock:
             return list(self._runs)
 
@@ -237,7 +225,7 @@ class Watchdog:
                     self._lock.wait()
                 if self._closed:
                     return
-            time.sleep(WATCH_INTERVAL)  # first: most statements are over by then
+            time.sleep(POLL_SECONDS)  # first, as most statements have ended by then
             for run in self.running():
                 try:
                     run.watch()

@@ -1,20 +1,69 @@
-"""What every session of a server shares."""
+"""The services that all sessions of a server share."""
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from swanlake.engine.host import EngineHost
 from swanlake.lake.lake import Lake
-from swanlake.pipeline.maintain import Maintenance
-from swanlake.queue.runtime import DucklingQueue
-from swanlake.sessions.counts import Counts, read_counts, write_counts
+from swanlake.maintenance.service import Maintenance
+from swanlake.queue.service import DucklingQueue
+
+
+class StatementCounters:
+    """Counters by name; safe for many threads."""
+
+    def __init__(self, *names: str) -> None:
+        self._lock = threading.Lock()
+        self._counts: Counter[str] = Counter(dict.fromkeys(names, 0))
+
+    def increment(self, name: str) -> None:
+        """Adds one."""
+        with self._lock:
+            self._counts[name] += 1
+
+    def as_dict(self) -> dict[str, int]:
+        """The current counts."""
+        with self._lock:
+            return dict(self._counts)
+
+
+@dataclass(frozen=True)
+class NativeParts:
+    """The parts of native execution that are on; statements of the others use the extension.
+
+    The setting ``native_statements`` turns all of them on or off. Benchmarks turn off one.
+    """
+
+    #: INSERT, COPY FROM and CREATE TABLE.
+    inserts: bool = True
+    #: INSERT of literals without DuckDB; without it, a staging table evaluates them.
+    literals: bool = True
+    #: Rows inlined in the metadata.
+    inlining: bool = True
+    #: UPDATE and DELETE.
+    changes: bool = True
+    #: Reads of tables that have only inlined rows.
+    reads: bool = True
+
+    @property
+    def is_on(self) -> bool:
+        """True if any part is on."""
+        return self.inserts or self.changes or self.reads
+
+    @classmethod
+    def from_setting(cls, native_statements: str) -> NativeParts:
+        """All parts or none."""
+        is_on = native_statements == "on"
+        return cls(is_on, is_on, is_on, is_on, is_on)
 
 
 @dataclass(frozen=True)
 class SessionServices:
-    """What every session of a server shares."""
+    """The services that all sessions of a server share."""
 
     host: EngineHost
     lake: Lake
@@ -22,5 +71,12 @@ class SessionServices:
     maintenance: Maintenance
     result_buffer_bytes: int
     spill_directory: Path
-    writes: Counts = field(default_factory=write_counts)
-    reads: Counts = field(default_factory=read_counts)
+    native: NativeParts = field(default_factory=NativeParts)
+    #: How sessions write to the lake; each retry of a statement counts as ``repeated``.
+    writes: StatementCounters = field(
+        default_factory=lambda: StatementCounters("native", "extension", "repeated")
+    )
+    #: Queries answered from the metadata, and those that the engine had to run after all.
+    reads: StatementCounters = field(
+        default_factory=lambda: StatementCounters("metadata", "repeated")
+    )

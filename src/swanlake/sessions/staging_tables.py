@@ -1,127 +1,113 @@
-"""Stand-ins of tables, on which a session tries its INSERTs.
+"""Staging tables: temporary tables on which a session runs its INSERTs first.
 
-A *shadow* is a temporary table with the columns, defaults and constraints of a table of the lake.
-DuckDB so does with every value what it would do in the table itself, and RETURNING gives the rows
-as they are to be kept.
+A staging table has the columns, defaults and constraints of a table of the lake, so DuckDB converts
+and checks every value as it would for the table itself, and RETURNING gives the rows to store.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import duckdb
 
 from swanlake.errors import Code, QueryError, Unsupported
-from swanlake.lake.layout import Column, DefaultKind
-from swanlake.lake.types import duckdb_type
-from swanlake.queue.targets import Target
+from swanlake.lake.model.layout import Column, DefaultKind
+from swanlake.lake.model.type_registry import find_type
+from swanlake.lake.model.types import duckdb_type
+from swanlake.lake.read.table_cache import CachedTable
+from swanlake.sessions.execution.engine_session import EngineSession
+from swanlake.sessions.execution.names import TableName
 from swanlake.sql.builtins import with_builtins
 from swanlake.sql.quoting import identifier, literal
 
-#: What Parquet can hold of a type; a row with anything else could never be flushed.
-_STORABLE = {"interval": "NOT contains({}::VARCHAR, '-')", "timestamp_s": "isfinite({})"}
-
-#: A shadow that has seen so much is emptied.
-_SHADOW_BYTES = 8 * 1024 * 1024
-#: Catalog, schema and table.
-Name = tuple[str, str, str]
+#: Rows stay in a staging table until it has received this much.
+_MAX_BYTES = 8 * 1024 * 1024
 
 
 @dataclass
-class Shadow:
-    """The stand-in of one table for INSERTs."""
+class StagingTable:
+    """The staging table of one table of the lake."""
 
     name: str
-    #: What the client calls the table.
-    shown_name: str
-    table: Name
-    target: Target
-    #: How DuckDB gives its rows to Arrow.
+    #: The name of the table in messages to the client.
+    display_name: str
+    target: CachedTable
+    #: The Arrow schema in which DuckDB returns its rows.
     schema: Any
+    #: The session's generation of temporary tables to which it belongs.
+    generation: int
     bytes_seen: int = 0
-    #: False when the connection does not have it any more.
-    exists: bool = True
 
-    @property
-    def is_full(self) -> bool:
-        """True if it has seen so many rows that it is to be emptied."""
-        return self.bytes_seen > _SHADOW_BYTES
+    def truncate_if_full(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Empties the table once it has received many rows."""
+        if self.bytes_seen > _MAX_BYTES:
+            connection.execute(f"TRUNCATE temp.main.{self.name}")
+            self.bytes_seen = 0
 
-    def explained(self, error: duckdb.Error) -> Exception:
-        """What DuckDB says of the shadow, with the name that the client used."""
+    def explain_error(self, error: duckdb.Error) -> Exception:
+        """DuckDB's error about the staging table, with the name that the client used."""
         if isinstance(error, duckdb.ConstraintException) and "CHECK" in str(error):
             return QueryError(
-                f"A value does not fit into {self.shown_name}: its files can hold no negative "
+                f"A value does not fit into {self.display_name}: its files can hold no negative "
                 "INTERVAL and no infinite TIMESTAMP_S.",
                 identifier="CONSTRAINT_ERROR",
                 code=Code.INVALID_ARGUMENT,
             )
         *lines, last = str(error).split("\n")
-        if lines and last.strip() == "^":  # it points at a place in the line above
-            last = " " * len(self._as_shown(lines[-1][: len(last) - 1])) + "^"
-        return type(error)(self._as_shown("\n".join([*lines, last])))
+        if lines and last.strip() == "^":  # it points at a position in the line above
+            last = " " * len(self._with_display_name(lines[-1][: len(last) - 1])) + "^"
+        return type(error)(self._with_display_name("\n".join([*lines, last])))
 
-    def _as_shown(self, message: str) -> str:
-        message = message.replace(f"temp.main.{self.name}", self.shown_name)
-        return message.replace(self.name, self.shown_name)
+    def _with_display_name(self, message: str) -> str:
+        message = message.replace(f"temp.main.{self.name}", self.display_name)
+        return message.replace(self.name, self.display_name)
 
 
-class Shadows:
-    """The shadows of one session, of one kind."""
+class StagingTables:
+    """The staging tables of one session, for one purpose."""
 
-    def __init__(self, prefix: str, shown_name: Callable[[Name], str], *, keeps_rows: bool) -> None:
-        self._prefix = prefix
-        self._shown_name = shown_name
-        #: True if rows wait for their file, and whoever sent them will not hear of it.
-        self._keeps_rows = keeps_rows
-        self._shadows: dict[str, Shadow] = {}
-
-    def forget(self) -> None:
-        """The connection may not have them any more: each is made again when it is next used.
-
-        They keep their names, because prepared statements call them so.
+    def __init__(self, session: EngineSession, prefix: str, *, checks_storable: bool) -> None:
+        """``checks_storable`` is for rows that are written to files after the client was answered:
+        what no file can hold is refused at once.
         """
-        for shadow in self._shadows.values():
-            shadow.exists = False
+        self._session = session
+        self._prefix = prefix
+        self._checks_storable = checks_storable
+        self._tables: dict[TableName, StagingTable] = {}
 
-    def named(self, name: str) -> Shadow | None:
-        """The shadow that is called so."""
-        return self._shadows.get(name)
-
-    def of(self, connection: duckdb.DuckDBPyConnection, table: Name, target: Target) -> Shadow:
-        """The shadow of a table as it is now; raises Unsupported if it cannot have one."""
-        known = next((one for one in self._shadows.values() if one.table == table), None)
+    def get(self, name: TableName, target: CachedTable, display_name: str) -> StagingTable:
+        """The staging table for a table as it is now; raises Unsupported if it cannot have one."""
+        known = self._tables.get(name)
         if (
             known is not None
-            and known.exists
+            and known.generation == self._session.temp_generation
             and known.target.layout.columns == target.layout.columns
         ):
             known.target = target  # another table may have its name and its columns by now
             return known
         if any(_has_geometry(column) for column in target.layout.columns):
-            raise _unkeepable(table)
-        name = known.name if known else f"{self._prefix}{len(self._shadows)}"
+            raise _unsupported(name)
+        staging_name = known.name if known else f"{self._prefix}{len(self._tables)}"
         columns = ", ".join(
-            _definition(column, storable=self._keeps_rows) for column in target.layout.columns
+            _definition(column, checks_storable=self._checks_storable)
+            for column in target.layout.columns
         )
-        connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} ({columns})")
-        connection.execute(f"SELECT * FROM temp.main.{name} LIMIT 0")
+        connection = self._session.connection
+        connection.execute(f"CREATE OR REPLACE TEMP TABLE {staging_name} ({columns})")
+        connection.execute(f"SELECT * FROM temp.main.{staging_name} LIMIT 0")
         try:
             schema = connection.to_arrow_reader(1).schema
         except OSError:  # DuckDB has no Arrow type for one of them
-            raise _unkeepable(table) from None
-        if known is None:
-            known = self._shadows[name] = Shadow(
-                name, self._shown_name(table), table, target, schema
-            )
-        known.target, known.schema, known.exists = target, schema, True
-        return known
+            raise _unsupported(name) from None
+        generation = self._session.temp_generation
+        table = StagingTable(staging_name, display_name, target, schema, generation)
+        self._tables[name] = table
+        return table
 
 
-def default_of(column: Column) -> str:
-    """The expression whose value a column gets in a row that does not give one."""
+def default_expression(column: Column) -> str:
+    """The expression whose value a column gets in a row that gives none."""
     if column.default is None:
         return "NULL"
     if column.default.kind is DefaultKind.EXPRESSION:
@@ -129,14 +115,16 @@ def default_of(column: Column) -> str:
     return f"CAST({literal(column.default.text)} AS {duckdb_type(column)})"
 
 
-def _definition(column: Column, *, storable: bool) -> str:
+def _definition(column: Column, *, checks_storable: bool) -> str:
     parts = [identifier(column.name), duckdb_type(column)]
     if column.default is not None:
-        parts.append(f"DEFAULT ({default_of(column)})")
+        parts.append(f"DEFAULT ({default_expression(column)})")
     if not column.nullable:
         parts.append("NOT NULL")
-    if storable and column.type in _STORABLE:
-        parts.append(f"CHECK ({_STORABLE[column.type].format(identifier(column.name))})")
+    type_ = find_type(column.type)
+    if checks_storable and type_ is not None and type_.storable_if:
+        # A row that Parquet cannot store could never be flushed.
+        parts.append(f"CHECK ({type_.storable_if.format(identifier(column.name))})")
     return " ".join(parts)
 
 
@@ -144,8 +132,8 @@ def _has_geometry(column: Column) -> bool:
     return column.type == "geometry" or any(map(_has_geometry, column.children))
 
 
-def _unkeepable(table: Name) -> Unsupported:
+def _unsupported(table: TableName) -> Unsupported:
     return Unsupported(
-        f"The table {'.'.join(table)} has a column that the queue cannot keep, such as a VARIANT "
+        f"The table {'.'.join(table)} has a column that the queue cannot store, such as a VARIANT "
         "or a GEOMETRY; insert into the table itself."
     )

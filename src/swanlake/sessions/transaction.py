@@ -1,31 +1,34 @@
-"""Where a session stands with its transaction."""
+"""The state of a session's transaction."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 from swanlake.errors import NotFound, TransactionAborted
-from swanlake.lake.location import LakeLocation
+from swanlake.lake.metastore.location import LakeLocation
+from swanlake.queue.storage.segment_index import SnapshotReader
 from swanlake.sessions.ids import new_handle
 from swanlake.sql.statement import Kind, Statement
 
 
 @dataclass
 class TransactionState:
-    """What the session knows: is a transaction open, has it failed, where did it write."""
+    """Whether a transaction is open, whether it failed, and where it wrote."""
 
     open: bool = False
     aborted: bool = False
     wrote_to: set[LakeLocation] = field(default_factory=set)
-    #: The tables to which it wrote, as they were named.
+    #: The tables to which it wrote, as the statements named them.
     written: list[str] = field(default_factory=list)
-    #: Its name for Flight clients; a transaction begun by SQL has one too, which nobody is told.
+    #: Identifies it for Flight clients; a transaction begun by SQL has one too, never sent.
     handle: bytes = b""
+    #: Retains the segments that are flushed while the transaction is open.
+    queue_reader: SnapshotReader | None = None
 
     def admit(self, statement: Statement) -> None:
-        """Refuses everything but ROLLBACK in a failed transaction, COMMIT above all.
+        """Raises for every statement but ROLLBACK in a failed transaction.
 
-        DuckDB answers COMMIT there with success and rolls back: an acknowledgement of nothing.
+        DuckDB would answer a COMMIT with success and roll back.
         """
         if self.aborted and statement.kind is not Kind.ROLLBACK:
             raise TransactionAborted(
@@ -34,21 +37,13 @@ class TransactionState:
             )
 
     def check_handle(self, handle: bytes) -> None:
-        """Refuses a statement that names another transaction than the one that is open."""
+        """Raises if the handle is not that of the open transaction."""
         if not self.open or handle != self.handle:
             raise NotFound(
                 "This session has no such transaction: it ended, or belongs to another session.",
                 identifier="TRANSACTION_NOT_FOUND",
             )
 
-    def succeeded(self, statement: Statement) -> None:
-        if statement.kind is Kind.BEGIN:
-            self.open, self.handle = True, new_handle()
-        elif statement.kind in (Kind.COMMIT, Kind.ROLLBACK):
-            self.reset()
-
-    def reset(self) -> None:
-        self.open = self.aborted = False
-        self.wrote_to = set()
-        self.written = []
-        self.handle = b""
+    def begin(self, queue_reader: SnapshotReader) -> None:
+        """A transaction was opened."""
+        self.open, self.handle, self.queue_reader = True, new_handle(), queue_reader

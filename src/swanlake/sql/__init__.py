@@ -1,1 +1,20 @@
-"""What a statement is, and how names are written in SQL. Nothing here executes anything."""
+"""Reads SQL text: what a statement is, which parts it has, and what it depends on.
+
+Nothing here executes a statement of a client. DuckDB does the parsing: its lexer (``tokens``) for
+the parts of statements whose shape is known, its statement type (``statement``), and its syntax
+tree (``syntax_tree``) for everything about queries and expressions.
+"""
+
+__all__ = [
+    "builtins",
+    "expressions",
+    "heads",
+    "hints",
+    "insert",
+    "quoting",
+    "reads",
+    "references",
+    "statement",
+    "syntax_tree",
+    "tokens",
+]

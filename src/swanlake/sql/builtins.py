@@ -11,11 +11,11 @@ import re
 from swanlake.sql.tokens import tokenize
 
 #: Functions without arguments that people put into rows, as the system catalog calls them.
-_CALLS = frozenset(
+ROW_FUNCTIONS = frozenset(
     "now get_current_timestamp transaction_timestamp today uuid gen_random_uuid uuidv4 uuidv7 "
     "random".split()
 )
-_ANY = re.compile(rf"\b({'|'.join(_CALLS)})\s*\(", re.IGNORECASE)
+_ANY = re.compile(rf"\b({'|'.join(ROW_FUNCTIONS)})\s*\(", re.IGNORECASE)
 _LONGEST = 4096
 
 
@@ -31,6 +31,6 @@ def with_builtins(text: str) -> str:
         if token.is_operator or (place and tokens[place - 1].text == "."):
             continue
         following = [after.text for after in tokens[place + 1 : place + 3]]
-        if word in _CALLS and following == ["(", ")"]:
+        if word in ROW_FUNCTIONS and following == ["(", ")"]:
             content = content[: token.start] + b"system.main." + content[token.start :]
     return content.decode()

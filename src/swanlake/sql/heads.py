@@ -1,19 +1,25 @@
-"""What CREATE TABLE, CREATE SCHEMA, DROP and COPY FROM say, where they say no more than that."""
+"""What CREATE TABLE, COPY FROM, UPDATE and DELETE say, where they say no more than that."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from duckdb import StatementType
 
-from swanlake.sql.insert import unquoted
+from swanlake.sql.quoting import unquoted
 from swanlake.sql.statement import Statement
-from swanlake.sql.tokens import Token
+from swanlake.sql.tokens import Token, TokenReader, find_keyword
 
-#: Words after which a column, or the table, has more than a name, a type and NOT NULL.
-_MORE_THAN_COLUMNS = (
-    "default primary unique check references foreign constraint generated collate using as like"
-).split()
+#: The keywords of types and of NOT NULL.
+_TYPE_KEYWORDS = frozenset(
+    "array bigint bit bool boolean char character date dec decimal double float int integer "
+    "interval json list map national not null numeric precision real row smallint struct text time "
+    "timestamp union uuid varchar varying with without year month day hour minute second zone "
+    "to".split()
+)
+_VERBS = {StatementType.UPDATE: ("update",), StatementType.DELETE: ("delete", "from")}
+_AFTER_THE_NAME = ("set", "where", "using", "returning")
 
 
 @dataclass(frozen=True)
@@ -41,18 +47,30 @@ class CopyHead:
     target_end: int
 
 
+@dataclass(frozen=True)
+class ChangeHead:
+    """An UPDATE or DELETE of one table, in the words of its text."""
+
+    #: The parts of the table's name without their quotes.
+    target: tuple[str, ...]
+    alias: str | None
+    #: Columns without their quotes, and their new values; None for a DELETE.
+    assignments: tuple[tuple[str, str], ...] | None
+    condition: str | None
+
+
 def create_head(statement: Statement) -> CreateHead | None:
     """A CREATE TABLE with a query, or with plain columns; None for all other statements."""
     if statement.type != StatementType.CREATE:
         return None
-    tokens = Tokens(statement.tokens)
-    tokens.take("create")
-    or_replace = tokens.take("or", "replace")
-    if not tokens.take("table"):
+    tokens = TokenReader(statement.tokens)
+    tokens.skip("create")
+    or_replace = tokens.skip("or", "replace")
+    if not tokens.skip("table"):
         return None
-    if_not_exists = tokens.take("if", "not", "exists")
-    target, _, _ = tokens.name()
-    if not tokens.take("as"):
+    if_not_exists = tokens.skip("if", "not", "exists")
+    target, _, _ = tokens.take_name()
+    if not tokens.skip("as"):
         columns = _plain_columns(statement.text, tokens.rest)
         if columns is None:
             return None
@@ -61,7 +79,7 @@ def create_head(statement: Statement) -> CreateHead | None:
     with_data = True
     for ending, has_data in ((("with", "no", "data"), False), (("with", "data"), True)):
         last = rest[-len(ending) :]
-        if len(last) == len(ending) and all(map(_is_word, last, ending)):
+        if len(last) == len(ending) and all(map(Token.is_word, last, ending)):
             rest, with_data = rest[: -len(ending)], has_data
             break
     if not rest:
@@ -77,8 +95,16 @@ def _plain_columns(text: str, tokens: list[Token]) -> str | None:
         return None
     if any(token.depth == 0 for token in tokens[1:-1]):
         return None
-    if any(token.depth == 1 and token.is_word(*_MORE_THAN_COLUMNS) for token in tokens):
-        return None
+    for before, token in pairwise(tokens):
+        if token.depth != 1:
+            continue
+        if before.text in ("(", ","):  # the name of a column, or LIKE
+            if token.is_kw("like"):
+                return None
+        elif token.is_keyword and token.text.lower() not in _TYPE_KEYWORDS:
+            return None
+        if token.text == "(" and before.is_kw("unique", "check"):
+            return None
     return text.encode()[tokens[0].start : tokens[-1].end].decode()
 
 
@@ -86,38 +112,66 @@ def copy_head(statement: Statement) -> CopyHead | None:
     """The head of a COPY that fills a table; None for all other statements."""
     if statement.type != StatementType.COPY or not statement.may_write:
         return None
-    tokens = Tokens(statement.tokens)
-    tokens.take("copy")
-    target, start, end = tokens.name()
+    tokens = TokenReader(statement.tokens)
+    tokens.skip("copy")
+    target, start, end = tokens.take_name()
     return CopyHead(target, start, end) if target else None
 
 
-class Tokens:
-    """Tokens that are taken one after the other."""
+def change_head(statement: Statement) -> ChangeHead | None:
+    """The parts of a statement; None if it is no such statement, or has other parts.
 
-    def __init__(self, tokens: list[Token]) -> None:
-        self.rest = tokens
+    Other parts are RETURNING, FROM, USING and WITH.
+    """
+    verb = _VERBS.get(statement.type)
+    if verb is None:
+        return None
+    text = statement.body.encode()
+    tokens = TokenReader([token for token in statement.tokens if token.start < len(text)])
+    if not tokens.skip(*verb):
+        return None
+    target, _, _ = tokens.take_name()
+    alias = _alias(tokens)
+    assignments = None
+    if tokens.skip("set"):
+        assignments = _assignments(text, tokens)
+        if assignments is None:
+            return None
+    if not tokens.rest:
+        return ChangeHead(target, alias, assignments, None)
+    if not tokens.skip("where"):
+        return None
+    if find_keyword(tokens.rest, "returning") is not None:
+        return None
+    condition = text[tokens.rest[0].start :].decode()
+    return ChangeHead(target, alias, assignments, condition)
 
-    def take(self, *words: str) -> bool:
-        """Takes these words if they come next."""
-        if len(self.rest) < len(words) or not all(map(_is_word, self.rest, words)):
-            return False
-        self.rest = self.rest[len(words) :]
-        return True
 
-    def name(self) -> tuple[tuple[str, ...], int, int]:
-        """Takes a name with its dots: its parts, and where it begins and ends."""
-        parts: list[str] = []
-        start = end = self.rest[0].start if self.rest else 0
-        while self.rest and not self.rest[0].is_operator:
-            parts.append(unquoted(self.rest[0].text))
-            end = self.rest[0].end
-            self.rest = self.rest[1:]
-            if not (self.rest and self.rest[0].text == "."):
-                break
-            self.rest = self.rest[1:]
-        return tuple(parts), start, end
+def _alias(tokens: TokenReader) -> str | None:
+    if not tokens.skip("as") and (not tokens.rest or tokens.next.is_kw(*_AFTER_THE_NAME)):
+        return None
+    (alias, *_), _, _ = tokens.take_name()
+    return alias
 
 
-def _is_word(token: Token, word: str) -> bool:
-    return token.is_word(word)
+def _assignments(text: bytes, tokens: TokenReader) -> tuple[tuple[str, str], ...] | None:
+    """The columns and values after SET; None if there is anything else."""
+    assignments: list[tuple[str, str]] = []
+    while True:
+        value: list[Token] = []
+        while tokens.rest and not (tokens.next.depth == 0 and _ends_value(tokens.next, value)):
+            value.append(tokens.take())
+        if len(value) < 3 or value[0].is_operator or value[1].text != "=":
+            return None
+        # A token of several signs, as $1, is longer than the lexer says.
+        end = tokens.next.start if tokens.rest else len(text)
+        assignments.append((unquoted(value[0].text), text[value[2].start : end].decode().rstrip()))
+        if not tokens.follows(","):
+            return tuple(assignments)
+        tokens.take()
+
+
+def _ends_value(token: Token, before: list[Token]) -> bool:
+    if token.is_kw("from"):  # the FROM of IS DISTINCT FROM is part of the value
+        return not (before and before[-1].is_kw("distinct"))
+    return token.text == "," or token.is_kw("where", "returning")

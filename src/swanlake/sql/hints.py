@@ -1,7 +1,7 @@
-"""Which column a parameter is for, where the text says so plainly.
+"""Finds the column that each parameter of a statement is for.
 
-Drivers that bind by the parameter schema (JDBC above all) need types, and DuckDB tells them only
-once values are bound. A parameter that is a whole value of an INSERT has the type of its column;
+Drivers that bind by the parameter schema (such as JDBC) need types, which DuckDB knows only after
+values are bound. A parameter that is a whole value of an INSERT has the type of its column;
 one that is assigned to or compared with a column has that column's type.
 """
 
@@ -12,23 +12,23 @@ from dataclasses import dataclass, field
 from duckdb import StatementType
 
 from swanlake.sql.statement import Statement
-from swanlake.sql.tokens import Token, find_parameters
+from swanlake.sql.tokens import Token, find_keyword, find_parameters
 
 _COMPARISONS = ("=", "<", ">", "!")
 
 
 @dataclass(frozen=True)
 class ParameterHints:
-    """For each parameter the name of its column, or its place among the inserted columns."""
+    """The column of each parameter, by name or by position among the inserted columns."""
 
-    #: The columns an INSERT lists, as written; None where it lists none.
+    #: The column list of an INSERT, as written; None without one.
     inserted: list[str] | None = None
     by_place: dict[str, int] = field(default_factory=dict)
     by_name: dict[str, str] = field(default_factory=dict)
 
 
 def parameter_hints(statement: Statement) -> ParameterHints:
-    """What the text says about the parameters; silent about the rest."""
+    """The columns of those parameters for which the text shows one."""
     tokens = statement.tokens
     names = {parameter.position: parameter.name for parameter in find_parameters(statement.text)}
     by_name = {
@@ -57,7 +57,7 @@ def _compared_column(tokens: list[Token], position: int) -> str | None:
 
 def _column_list(tokens: list[Token]) -> list[str] | None:
     """The names in ``INSERT INTO t (a, b) VALUES``."""
-    values = _values(tokens)
+    values = find_keyword(tokens, "values")
     if values is None or tokens[values - 1].text != ")":
         return None
     listed = []
@@ -70,8 +70,8 @@ def _column_list(tokens: list[Token]) -> list[str] | None:
 
 
 def _value_places(tokens: list[Token], names: dict[int, str]) -> dict[str, int]:
-    """Parameters that are a whole value of their row, and its number in the row."""
-    values = _values(tokens)
+    """The position in the row of each parameter that is a whole value."""
+    values = find_keyword(tokens, "values")
     if values is None:
         return {}
     places: dict[str, int] = {}
@@ -89,7 +89,3 @@ def _value_places(tokens: list[Token], names: dict[int, str]) -> dict[str, int]:
             if token.depth == 1 and after in (")", ","):
                 places[names[position]] = place
     return places
-
-
-def _values(tokens: list[Token]) -> int | None:
-    return next((i for i, t in enumerate(tokens) if t.depth == 0 and t.is_kw("values")), None)

@@ -5,18 +5,17 @@ Only as much of the text is looked at as the head is long, so an INSERT of megab
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import lru_cache
 
 import duckdb
 
-from swanlake.sql.tokens import Token, tokenize
+from swanlake.sql.quoting import unquoted
+from swanlake.sql.tokens import IncompleteText, TokenReader, tokenize
 
 _FIRST_LOOK = 1024
-_QUOTED = re.compile(r'"((?:[^"]|"")*)"')
-_PLAIN = re.compile(r"[A-Za-z0-9_$\x80-\U0010ffff]+")
-_QUERY_WORDS = ("select", "values", "from", "with", "table", "pivot", "unpivot", "describe", "show")
+#: The keywords with which a query begins.
+QUERY_WORDS = ("select", "values", "from", "with", "table", "pivot", "unpivot", "describe", "show")
 
 
 @dataclass(frozen=True)
@@ -35,10 +34,8 @@ class InsertHead:
     by_name: bool
     #: Where ``VALUES``, ``SELECT``, ``FROM``, … begins.
     body: int
-
-
-class _Incomplete(Exception):
-    """The head does not end in the part of the text that was looked at."""
+    #: True for ``VALUES …`` and ``DEFAULT VALUES``.
+    is_values: bool
 
 
 def insert_head(text: str) -> InsertHead | None:
@@ -52,7 +49,7 @@ def _head(text: str) -> InsertHead | None:
         is_whole = size >= len(text)
         try:
             return _read(text[:size], is_whole)
-        except (_Incomplete, duckdb.Error):
+        except (IncompleteText, duckdb.Error):
             if is_whole:
                 return None
             size *= 16
@@ -62,78 +59,33 @@ def _head(text: str) -> InsertHead | None:
 _remembered_head = lru_cache(maxsize=1024)(_head)
 
 
-def unquoted(name: str) -> str:
-    """A name as it is meant: ``"a""b"`` is ``a"b``; a comment behind it is no part of it."""
-    if quoted := _QUOTED.match(name):
-        return quoted[1].replace('""', '"')
-    plain = _PLAIN.match(name)
-    return plain[0] if plain else name
-
-
-class _Reader:
-    """The tokens one after the other; the last may be cut off, so it is never trusted."""
-
-    def __init__(self, tokens: list[Token]) -> None:
-        self._tokens = tokens
-        self._place = 0
-
-    @property
-    def next(self) -> Token:
-        if self._place + 1 >= len(self._tokens):
-            raise _Incomplete
-        return self._tokens[self._place]
-
-    def take(self) -> Token:
-        token = self.next
-        self._place += 1
-        return token
-
-    def take_word(self, *words: str) -> bool:
-        if not self.next.is_word(*words):
-            return False
-        self._place += 1
-        return True
-
-    def follows(self, text: str) -> bool:
-        return self.next.is_operator and self.next.text == text
-
-    def peek(self, beyond: int = 1) -> Token:
-        """The token after the next, or one further on."""
-        if self._place + beyond + 1 >= len(self._tokens):
-            raise _Incomplete
-        return self._tokens[self._place + beyond]
-
-    def lists_columns(self) -> bool:
-        """True if a parenthesis follows, and in it names of columns rather than a query."""
-        if not self.follows("("):
-            return False
-        token = self.peek()
-        if token.is_kw("values"):  # a column can be called so
-            return self.peek(2).text != "("
-        return not (token.is_kw(*_QUERY_WORDS) or token.is_operator)
+def _lists_columns(reader: TokenReader) -> bool:
+    """True if a parenthesis follows, with names of columns rather than a query in it."""
+    if not reader.follows("("):
+        return False
+    token = reader.peek()
+    if token.is_kw("values"):  # a column can have this name
+        return reader.peek(2).text != "("
+    return not (token.is_kw(*QUERY_WORDS) or token.is_operator)
 
 
 def _read(text: str, is_whole: bool) -> InsertHead | None:
-    tokens = tokenize(text)
-    reader = _Reader([*tokens, _END] if is_whole else tokens)
+    reader = TokenReader(tokenize(text), is_cut_off=not is_whole)
     while not (reader.next.depth == 0 and reader.next.is_kw("insert")):
         reader.take()
     start = reader.take().start
     alternative = None
-    if reader.take_word("or"):
+    if reader.skip("or"):
         alternative = reader.take().text.upper()
-    if not reader.take_word("into"):
+    if not reader.skip("into"):
         return None
-    first = last = reader.take()
-    target = [unquoted(first.text)]
-    while reader.follows("."):
-        reader.take()
-        last = reader.take()
-        target.append(unquoted(last.text))
-    if reader.take_word("as"):
+    target, target_start, target_end = reader.take_name()
+    if not target:
+        return None
+    if reader.skip("as"):
         reader.take()
     columns: list[str] | None = None
-    if reader.lists_columns():
+    if _lists_columns(reader):
         columns = []
         while not reader.follows(")"):
             token = reader.take()
@@ -145,15 +97,13 @@ def _read(text: str, is_whole: bool) -> InsertHead | None:
         reader.take()
         by_name = reader.take().is_word("name")
     return InsertHead(
-        tuple(target),
+        target,
         start,
-        first.start,
-        last.end,
+        target_start,
+        target_end,
         alternative,
         None if columns is None else tuple(columns),
         by_name,
         reader.next.start,
+        reader.next.is_kw("values", "default"),
     )
-
-
-_END = Token(1 << 62, "", 0, is_keyword=False, is_operator=False, is_name=False)

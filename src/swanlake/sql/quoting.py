@@ -1,6 +1,11 @@
-"""How names and values are written into SQL text: the only place that does it."""
+"""Writes names and values into SQL text, and reads names from it."""
 
 from __future__ import annotations
+
+import re
+
+_QUOTED = re.compile(r'"((?:[^"]|"")*)"')
+_PLAIN = re.compile(r"[A-Za-z0-9_$\x80-\U0010ffff]+")
 
 
 def identifier(name: str) -> str:
@@ -16,3 +21,11 @@ def qualified(*parts: str | None) -> str:
 def literal(text: str) -> str:
     """``it's`` becomes ``'it''s'``: a string constant that cannot end early."""
     return "'" + text.replace("'", "''") + "'"
+
+
+def unquoted(name: str) -> str:
+    """``"a""b"`` becomes ``a"b``; a comment behind the name is no part of it."""
+    if quoted := _QUOTED.match(name):
+        return quoted[1].replace('""', '"')
+    plain = _PLAIN.match(name)
+    return plain[0] if plain else name

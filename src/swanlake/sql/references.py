@@ -1,24 +1,23 @@
-"""Names of tables in a statement that begin with a given catalog, and putting others in place."""
+"""Finds and replaces the tables of one catalog in the text of a statement."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from swanlake.sql.insert import unquoted
-from swanlake.sql.quoting import identifier
+from swanlake.sql.quoting import identifier, unquoted
 from swanlake.sql.tokens import Token, tokenize
 
 
 @dataclass(frozen=True)
 class Reference:
-    """A dotted name: its parts without quotes, and its bytes of the UTF-8 text."""
+    """A dotted name: its parts without quotes, and their tokens."""
 
     parts: tuple[str, ...]
     tokens: tuple[Token, ...]
 
     def end_of(self, count: int) -> int:
-        """Where the first parts of the name end."""
+        """The byte at which the first ``count`` parts end."""
         return self.tokens[count - 1].end
 
     @property
@@ -27,11 +26,9 @@ class Reference:
 
 
 def references(text: str, catalog: str) -> list[Reference]:
-    """Every name of at least two parts whose first is the catalog's."""
-    return list(_references(tokenize(text), catalog))
-
-
-def _references(tokens: list[Token], catalog: str) -> Iterator[Reference]:
+    """Every name of at least two parts that begins with the catalog."""
+    tokens = tokenize(text)
+    found: list[Reference] = []
     place = 0
     while place < len(tokens):
         name = [tokens[place]]
@@ -46,13 +43,15 @@ def _references(tokens: list[Token], catalog: str) -> Iterator[Reference]:
             after += 2
         first = name[0]
         if len(name) > 1 and not first.is_operator and unquoted(first.text).lower() == catalog:
-            yield Reference(tuple(unquoted(token.text) for token in name), tuple(name))
+            parts = tuple(unquoted(token.text) for token in name)
+            found.append(Reference(parts, tuple(name)))
         place = after
+    return found
 
 
 @dataclass(frozen=True)
 class Replacement:
-    """What stands for the first parts of a reference: a table, which others call by an alias."""
+    """The table that replaces the first parts of a reference, and its alias."""
 
     reference: Reference
     parts: int
@@ -61,15 +60,15 @@ class Replacement:
 
 
 def replaced(text: str, replacements: list[Replacement], is_sql: Callable[[str], bool]) -> str:
-    """The text with other tables in place.
+    """The text with its tables replaced.
 
-    A table keeps its name as an alias where it has no other, and columns are called by it. Whether
-    it has one is left to the parser: two aliases in a row are no SQL.
+    A table without an alias gets its name as the alias, so that column references stay valid. The
+    parser decides whether it has one: two aliases in a row are not SQL.
     """
     chosen: list[tuple[Replacement, bool]] = [(one, False) for one in replacements]
     for place, (one, _) in enumerate(chosen):
         if len(one.reference.parts) > one.parts:
-            continue  # the name of a column
+            continue  # a column reference
         chosen[place] = (one, True)
         if not is_sql(_put(text, chosen)):
             chosen[place] = (one, False)

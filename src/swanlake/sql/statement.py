@@ -1,7 +1,7 @@
-"""What a statement is: whether it gives rows, may write, opens a transaction, leaves state behind.
+"""Classifies a statement: whether it returns rows, may write, or changes transaction or session.
 
-DuckDB's parser says what kind of statement a text holds; the few questions it does not answer
-(RETURNING, which transaction verb, TEMP) are put to its lexer.
+DuckDB's parser gives the type of a statement; its lexer answers what the type does not
+(RETURNING, the transaction verb, TEMP).
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ import duckdb
 from duckdb import StatementType
 
 from swanlake.errors import Unsupported
-from swanlake.sql.tokens import Token, substitute_parameters, tokenize
+from swanlake.sql.expressions import builtin_functions
+from swanlake.sql.insert import QUERY_WORDS, InsertHead, insert_head
+from swanlake.sql.tokens import Token, TokenReader, find_keyword, substitute_parameters, tokenize
 
 
 class Kind(Enum):
@@ -66,8 +68,13 @@ _DEFINITIONS = {
     StatementType.TRANSACTION,
     StatementType.CALL,
 }
-#: What CREATE makes; before that word stands TEMP, after it names that may be "temp" as well.
+#: Kinds of objects in CREATE. TEMP comes before this word; after it, "temp" may be a name.
 _CREATED = ("table", "view", "sequence", "macro", "function", "type", "schema", "index", "secret")
+#: Keywords before a parenthesis in an expression.
+_CALLED_KEYWORDS = frozenset(
+    "and between case cast coalesce decimal else if in interval like not nullif numeric or then "
+    "try_cast varchar when".split()
+)
 _FILE_NAME = re.compile(r"[/\\:]")
 _VERBS = {
     "begin": Kind.BEGIN,
@@ -81,7 +88,7 @@ _VERBS = {
 
 @dataclass(frozen=True)
 class Argument:
-    """An argument of a CALL: an expression, and the name it was given for (``at => 3``)."""
+    """An argument of a CALL: an expression, and its keyword if it has one (``at => 3``)."""
 
     expression: str
     keyword: str = ""
@@ -100,7 +107,7 @@ class Statement:
     """One parsed statement."""
 
     parsed: duckdb.Statement
-    #: A prepared statement is asked for this with every batch that is bound to it.
+    #: Cached by source: every batch bound to a prepared statement needs it.
     _over_rows: dict[str, str | None] = field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -110,6 +117,16 @@ class Statement:
     @cached_property
     def tokens(self) -> list[Token]:
         return tokenize(self.text)
+
+    @cached_property
+    def insert_head(self) -> InsertHead | None:
+        """The head of the INSERT, or of the INSERT inside an EXPLAIN."""
+        return insert_head(self.text)
+
+    def split_at(self, start: int, end: int) -> tuple[str, str]:
+        """The text before and after a range of its UTF-8 bytes."""
+        text = self.text.encode()
+        return text[:start].decode(), text[end:].decode()
 
     @property
     def type(self) -> StatementType:
@@ -136,44 +153,39 @@ class Statement:
 
     @property
     def may_write(self) -> bool:
-        """True unless the statement certainly changes nothing that others can see."""
+        """False only if the statement certainly changes nothing that other sessions can see."""
         if self.type == StatementType.COPY:
-            return not self._copies_out
+            direction = next(t for t in self.tokens if t.depth == 0 and t.is_kw("to", "from"))
+            return direction.is_kw("from")
         if self.type == StatementType.EXPLAIN:
             return self._explains_by_doing
         return self.type not in _HARMLESS and not self.creates_temporary
 
     @property
     def _explains_by_doing(self) -> bool:
-        """EXPLAIN ANALYZE, which runs the statement that it explains."""
+        """True for EXPLAIN ANALYZE, which runs the statement that it explains."""
         if self.type != StatementType.EXPLAIN:
             return False
         return any(token.is_word("analyze") for token in self.tokens[1:3])
 
     @property
-    def _copies_out(self) -> bool:
-        """COPY … TO a file, as against COPY … FROM one."""
-        direction = next(t for t in self.tokens if t.depth == 0 and t.is_kw("to", "from"))
-        return direction.is_kw("to")
-
-    @property
     def changes_tables(self) -> bool:
-        """True if tables may look different afterwards: made, changed, dropped, or committed so."""
+        """True if it may create, alter or drop a table, or commit such a change."""
         return self.type in _DEFINITIONS
 
     @property
     def is_setting(self) -> bool:
-        """SET, RESET and USE: what a session repeats on a new connection."""
+        """True for SET, RESET and USE, which a session repeats on a new connection."""
         return self.type in (StatementType.SET, StatementType.VARIABLE_SET)
 
     @property
     def is_global(self) -> bool:
-        """True for a SET or RESET that is for all sessions."""
+        """True for a SET or RESET of all sessions."""
         return self.is_setting and any(token.is_word("global") for token in self.tokens[1:2])
 
     @property
     def setting_name(self) -> str:
-        """What a SET, RESET or USE is about, so that the latest one stands for all before it."""
+        """The setting that a SET, RESET or USE changes; a later one replaces an earlier one."""
         if self.tokens[0].is_word("use"):
             return "use"
         words = takewhile(lambda t: t.text != "=" and not t.is_word("to"), self.tokens[1:])
@@ -188,21 +200,21 @@ class Statement:
 
     @property
     def attaches(self) -> bool:
-        """True for ATTACH, which gives a name to a database."""
+        """True for ATTACH."""
         return self.type == StatementType.ATTACH
 
     @property
     def removes_catalogs(self) -> bool:
-        """True for DETACH, and for an ATTACH that takes the place of what is attached."""
+        """True for DETACH and ATTACH OR REPLACE."""
         if self.type == StatementType.ATTACH:
             return any(token.is_word("replace") for token in self.tokens[1:3])
         return self.type == StatementType.DETACH
 
     @cached_property
     def names(self) -> set[str]:
-        """Every word or text that could be the name of a catalog, in lower case."""
+        """Every word and string that could name a catalog, in lower case."""
         words = {token.text.strip("\"'").lower() for token in self.tokens if not token.is_operator}
-        if self.type == StatementType.ATTACH:  # without AS, the file gives the database its name
+        if self.type == StatementType.ATTACH:  # without AS, the database is named after its file
             words |= {_FILE_NAME.split(word)[-1].partition(".")[0] for word in words}
         return words
 
@@ -228,25 +240,27 @@ class Statement:
         return Call(name.text.strip('"').lower(), tuple(arguments))
 
     @property
-    def leaves_state(self) -> bool:
-        """True if the connection then holds something that cannot be rebuilt from its text."""
+    def creates_session_state(self) -> bool:
+        """True if it creates state that a new connection cannot rebuild by repeating it."""
         if self.creates_temporary or self._explains_by_doing:
             return True
-        return self.type in (
-            StatementType.ATTACH,
-            StatementType.PREPARE,
-            StatementType.CREATE_FUNC,
-        )
+        return self.type in (StatementType.ATTACH, StatementType.PREPARE, StatementType.CREATE_FUNC)
+
+    @property
+    def may_create_session_macro(self) -> bool:
+        """False only if it certainly creates no macro of the session."""
+        if not self.creates_session_state or self.type == StatementType.ATTACH:
+            return False
+        created = next((token for token in self.tokens[1:] if token.is_word(*_CREATED)), None)
+        is_macro = created is None or created.is_word("macro", "function")
+        return self.type != StatementType.CREATE or is_macro
 
     @cached_property
     def _returning(self) -> int | None:
-        """The position among the tokens of a RETURNING that belongs to this very statement."""
+        """The token position of the statement's own RETURNING."""
         if "returning" not in self.text.lower():  # spares the lexer a bulk INSERT of megabytes
             return None
-        for position, token in enumerate(self.tokens):
-            if token.depth == 0 and token.is_kw("returning"):
-                return position
-        return None
+        return find_keyword(self.tokens, "returning")
 
     @property
     def has_conflict_clause(self) -> bool:
@@ -257,12 +271,12 @@ class Statement:
         )
 
     def probe(self) -> str | None:
-        """A query with the same columns as this statement and no rows, or None if there is none."""
+        """A query that returns the columns of this statement and no rows; None if there is none."""
         if self.type in (StatementType.SELECT, StatementType.RELATION):
             return f"SELECT * FROM (\n{self.body}\n) LIMIT 0"
         if self._returning is None or self.target is None:
             return None
-        clause = self._from(self.tokens[self._returning].end)
+        clause = self.body.encode()[self.tokens[self._returning].end :].decode()
         return f"SELECT {clause}\nFROM {self.target} LIMIT 0"
 
     @cached_property
@@ -270,37 +284,25 @@ class Statement:
         """The text up to the semicolon that ends it."""
         text = self.text
         end = text.find(";")
-        # A comment can stand behind the semicolon, and only the lexer knows one from a value.
+        # A comment may follow the semicolon; only the lexer can tell it from a string.
         if end >= 0 and any(text.find(comment, end) >= 0 for comment in ("--", "/*")):
             tokens = list(dropwhile(lambda token: token.text == ";", reversed(self.tokens)))
             return text.encode()[: tokens[0].end].decode()
         return text.rstrip("; \t\r\n")
 
-    def _from(self, start: int) -> str:
-        return self.body.encode()[start:].decode()
-
     @cached_property
     def target(self) -> str | None:
-        """The table an INSERT, UPDATE or DELETE names, as it is written."""
+        """The target table of an INSERT, UPDATE or DELETE, as written."""
         if self.type not in (StatementType.INSERT, StatementType.UPDATE, StatementType.DELETE):
             return None
-        tokens = iter(self.tokens)
-        for token in tokens:
-            if token.depth == 0 and token.is_kw("insert", "update", "delete"):
-                break
-        else:
+        verb = find_keyword(self.tokens, "insert", "update", "delete")
+        if verb is None:
             return None
-        pieces: list[str] = []
-        for token in tokens:
-            if token.is_operator and token.text == ".":
-                pieces.append(".")
-            elif not token.is_operator and (not pieces or pieces[-1] == "."):
-                if not pieces and token.is_word("into", "from", "or", "replace", "ignore"):
-                    continue
-                pieces.append(token.text)
-            else:
-                break
-        return "".join(pieces) or None
+        reader = TokenReader(self.tokens[verb + 1 :])
+        while reader.next.is_word("into", "from", "or", "replace", "ignore"):
+            reader.take()
+        parts, start, end = reader.take_name()
+        return self.text.encode()[start:end].decode() if parts else None
 
     def with_parameters(self, replacement: Callable[[str], str]) -> str:
         """The text with every parameter replaced."""
@@ -309,11 +311,11 @@ class Statement:
     def over_rows(self, source: str) -> str | None:
         """``INSERT … VALUES (?, now())`` as one ``INSERT … SELECT source.c0, now() FROM source``.
 
-        The columns of the source are the parameters in order, and called so.
+        The columns of the source are the parameters in order: ``c0``, ``c1``, …
 
-        None where that would not mean the same: more than one VALUES row, DEFAULT or a subquery
-        among the values, parameters outside the row, a conflict that replaces what an earlier row
-        wrote.
+        None if the meaning might differ: several VALUES rows, DEFAULT, a subquery or an unknown
+        function among the values, parameters outside the row, or a conflict clause that updates an
+        earlier row.
         """
         if source not in self._over_rows:
             columns = {name: f"{source}.c{i}" for i, name in enumerate(self.parameters)}
@@ -324,17 +326,14 @@ class Statement:
         if self.type != StatementType.INSERT:
             return None
         tokens = self.tokens
-        start = next(
-            (i for i, token in enumerate(tokens) if token.depth == 0 and token.is_kw("values")),
-            None,
-        )
+        start = find_keyword(tokens, "values")
         if start is None or start + 1 >= len(tokens) or tokens[start + 1].text != "(":
             return None
         close = next(
             (i for i, t in enumerate(tokens) if i > start + 1 and t.depth == 0 and t.text == ")"),
             None,
         )
-        if close is None or any(t.is_kw("default", "select") for t in tokens[start + 1 : close]):
+        if close is None or not _are_independent(tokens[start + 1 : close]):
             return None
         rest = tokens[close + 1 :]
         if rest and not (rest[0].is_kw("returning", "on") or rest[0].text == ";"):
@@ -350,8 +349,23 @@ class Statement:
         return f"{head}SELECT {substitute_parameters(row, column)}\nFROM {source} {tail}"
 
 
+def _are_independent(values: list[Token]) -> bool:
+    """True if the values certainly do not depend on rows inserted earlier."""
+    if any(token.is_kw("default", *QUERY_WORDS) for token in values):
+        return False
+    names = builtin_functions("scalar") | _CALLED_KEYWORDS
+    for index, token in enumerate(values):
+        if not (index and token.is_operator and token.text == "("):
+            continue
+        called = values[index - 1]
+        is_qualified = index > 1 and values[index - 2].text == "."
+        if not called.is_operator and (is_qualified or called.text.lower() not in names):
+            return False
+    return True
+
+
 def _split(tokens: list[Token]) -> list[list[Token]]:
-    """The tokens between the commas of one level of parentheses."""
+    """Splits tokens at the commas of the first level of parentheses."""
     pieces: list[list[Token]] = []
     for token in tokens:
         if token.depth == 1 and token.text == ",":
@@ -363,11 +377,11 @@ def _split(tokens: list[Token]) -> list[list[Token]]:
 
 
 def parse(connection: duckdb.DuckDBPyConnection, sql: str) -> list[Statement]:
-    """The statements of a text, in order; raises DuckDB's own error where it is not SQL."""
+    """The statements of a text, in order; raises DuckDB's error if it is not SQL."""
     found = connection.extract_statements(sql)
     if any(one.type == StatementType.TRANSACTION and not one.query for one in found):
         raise Unsupported(
-            "A PIVOT that finds out its columns by itself cannot be written to a table: name them "
+            "A PIVOT without a list of columns cannot be written to a table: name the columns "
             "with IN (…)."
         )
     return [Statement(_counted_as_written(connection, parsed)) for parsed in found]
@@ -376,10 +390,10 @@ def parse(connection: duckdb.DuckDBPyConnection, sql: str) -> list[Statement]:
 def _counted_as_written(
     connection: duckdb.DuckDBPyConnection, parsed: duckdb.Statement
 ) -> duckdb.Statement:
-    """The statement whose first ``?`` is its first parameter.
+    """The statement with its ``?`` parameters numbered in text order.
 
-    DuckDB counts those after the FROM of an UPDATE, or the USING of a DELETE, in another order, and
-    would bind the values of one to the other.
+    DuckDB numbers those after the FROM of an UPDATE or the USING of a DELETE in another order, and
+    would bind values to the wrong parameters.
     """
     reorders = parsed.type in (StatementType.UPDATE, StatementType.DELETE)
     if not reorders or len(parsed.named_parameters) < 2 or "?" not in parsed.query:

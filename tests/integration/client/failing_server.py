@@ -1,4 +1,4 @@
-"""Connections that do to a writer's batches what networks and servers do."""
+"""Connections that inject faults into the batches of a writer."""
 
 from __future__ import annotations
 
@@ -6,49 +6,45 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from swanlake.client.address import Address
-from swanlake.client.connection import Connection, Request, Statement
-from swanlake.client.driver import Call
-from swanlake.client.requests import ingest
-from swanlake.client.writer import connection_to
+from swanlake.client.api.requests import ingest
+from swanlake.client.transport.address import Address
+from swanlake.client.transport.connection import Connection, PendingRequest, Request
+from swanlake.client.transport.driver import CallContext
 
 T = TypeVar("T")
 
 _INGEST = ingest.__name__
 
 
-class Troubled:
-    """Opens connections on which ``around`` decides what becomes of a batch.
-
-    It is given the sending itself and the number of the attempt, and gives the answer.
-    """
+class FaultyConnections:
+    """Opens connections on which ``around(send, attempt)`` sends a batch, or fails instead."""
 
     def __init__(self, around: Callable[[Callable[[], Any], int], Any]) -> None:
         self._around = around
         self.attempts = 0
 
     def __call__(self, address: Address) -> Connection:
-        connection = connection_to(address)
+        connection = Connection(address)
         begin = connection.begin
 
-        def troubled_begin(request: Request[T], call: Call) -> Statement[T]:
-            if not request.ask.__qualname__.startswith(_INGEST):
+        def faulty_begin(request: Request[T], call: CallContext) -> PendingRequest[T]:
+            if not request.run.__qualname__.startswith(_INGEST):
                 return begin(request, call)
             self.attempts += 1
             number = self.attempts
 
-            def ask(connection: Connection, call: Call) -> T:
-                answer: T = self._around(lambda: request.ask(connection, call), number)
+            def run(connection: Connection, call: CallContext) -> T:
+                answer: T = self._around(lambda: request.run(connection, call), number)
                 return answer
 
-            return begin(Request(ask, request.repeatable, request.headers), call)
+            return begin(Request(run, request.idempotent, request.headers), call)
 
-        connection.begin = troubled_begin  # type: ignore[method-assign]
+        connection.begin = faulty_begin  # type: ignore[method-assign]
         return connection
 
 
-class Held(Troubled):
-    """Keeps the first batch until the test lets it go on."""
+class BlockedConnections(FaultyConnections):
+    """Blocks the first batch until the test sets ``go_on``."""
 
     def __init__(self) -> None:
         self.reached = threading.Event()

@@ -1,4 +1,4 @@
-"""What can happen to tasks only: being cancelled, at any moment."""
+"""Cancellation of tasks, at any moment."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import pytest
 
 import swanlake
 from swanlake.errors import PoolTimeout
-from tests.flight import eventually
-from tests.integration.client.conftest import ENDLESS
+from tests.queries import ENDLESS_QUERY
 from tests.server_process import ServerProcess
 from tests.tcp_proxy import TcpProxy
+from tests.waiting import eventually
 
 
 async def until(condition: Callable[[], Any]) -> None:
-    """Waits in a task for what other threads do."""
+    """Polls a condition that other threads change."""
     async with asyncio.timeout(20):
         while not condition():  # noqa: ASYNC110 - no thread tells
             await asyncio.sleep(0.01)
@@ -30,8 +30,8 @@ async def cancel(task: asyncio.Task[Any]) -> None:
         await task
 
 
-async def is_whole(pool: swanlake.AsyncPool) -> None:
-    """Fails unless every connection that there may be can be had at the same time."""
+async def assert_all_usable(pool: swanlake.AsyncPool) -> None:
+    """Fails unless all ``max_size`` connections can be used at the same time."""
     await until(lambda: pool.stats().conn_in_use == 0)
     assert pool.stats().waiting == 0
     async with asyncio.timeout(30):
@@ -44,17 +44,17 @@ async def is_whole(pool: swanlake.AsyncPool) -> None:
 
 
 def run(body: Callable[[swanlake.AsyncPool], Awaitable[None]], url: str, **config: Any) -> None:
-    """Runs a test in a loop of its own that complains about what was left undone."""
-    complaints: list[dict[str, Any]] = []
+    """Runs a test in a new event loop, and fails if the loop reports an unhandled error."""
+    errors: list[dict[str, Any]] = []
 
     async def main() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _, what: complaints.append(what))
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
         async with swanlake.AsyncPool(url, **{"cancel_grace": 2.0, **config}) as pool:
             await body(pool)
-            await is_whole(pool)
+            await assert_all_usable(pool)
 
     asyncio.run(main())
-    assert not complaints
+    assert not errors
 
 
 def test_cancel_while_queued(server: ServerProcess) -> None:
@@ -68,8 +68,8 @@ def test_cancel_while_queued(server: ServerProcess) -> None:
     run(body, server.url, max_size=1)
 
 
-def test_cancel_while_handed_over(server: ServerProcess) -> None:
-    """The connection is the task's already, but the task does not know it yet."""
+def test_cancel_after_assignment(server: ServerProcess) -> None:
+    """The slot is assigned, but the task has not resumed yet."""
 
     async def body(pool: swanlake.AsyncPool) -> None:
         held = await pool.connection()
@@ -77,7 +77,7 @@ def test_cancel_while_handed_over(server: ServerProcess) -> None:
         await until(lambda: pool.stats().waiting == 1)
         assert held._slot is not None
         slot, held._slot = held._slot, None
-        pool._keeper.release(slot)
+        pool._runtime.release(slot)
         assert (pool.stats().waiting, pool.stats().conn_in_use) == (0, 1)
         await cancel(task)
         assert (pool.stats().conn_idle, pool.stats().conn_in_use) == (1, 0)
@@ -104,16 +104,16 @@ def test_cancel_during_check(server: ServerProcess, proxy: TcpProxy) -> None:
 def test_cancel_during_query(
     server: ServerProcess, client: swanlake.FlightSQLClient, how: str
 ) -> None:
-    """The task leaves at once; the connection is for others only when the statement is over."""
+    """The task leaves at once; the connection is reused only after the statement has ended."""
 
     async def use(pool: swanlake.AsyncPool, began: asyncio.Event) -> None:
         if how == "query":
-            await pool.query(ENDLESS)
+            await pool.query(ENDLESS_QUERY)
         elif how == "session":
             async with pool.acquire_session() as session:
-                await session.query(ENDLESS)
+                await session.query(ENDLESS_QUERY)
         elif how == "stream":
-            async with pool.stream(ENDLESS):
+            async with pool.stream(ENDLESS_QUERY):
                 pass
         else:
             async with pool.stream("FROM range(1_000_000_000_000)") as stream:
@@ -146,13 +146,13 @@ def test_cancelled_calls_do_not_shrink_pool(server: ServerProcess) -> None:
     run(body, server.url, max_size=2)
 
 
-def test_a_timeout_of_asyncio_is_a_cancellation(
+def test_asyncio_timeout_cancels_the_statement(
     server: ServerProcess, client: swanlake.FlightSQLClient
 ) -> None:
     async def body(pool: swanlake.AsyncPool) -> None:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.3):
-                await pool.query(ENDLESS)
+                await pool.query(ENDLESS_QUERY)
         with pytest.raises(PoolTimeout):
             async with pool.connection(), pool.connection(timeout=0.1):
                 pass
@@ -161,11 +161,11 @@ def test_a_timeout_of_asyncio_is_a_cancellation(
     eventually(lambda: client.status()["statements_running"] == 0)
 
 
-def test_a_session_survives_a_cancelled_statement(server: ServerProcess) -> None:
+def test_session_survives_cancelled_statement(server: ServerProcess) -> None:
     async def body(pool: swanlake.AsyncPool) -> None:
         session = await pool.acquire_session()
         await session.execute("CREATE TEMP TABLE mine AS SELECT 1 AS i")
-        task = asyncio.create_task(session.query(ENDLESS))
+        task = asyncio.create_task(session.query(ENDLESS_QUERY))
         await asyncio.sleep(0.05)
         await cancel(task)
         assert (await session.query("FROM mine")).scalar() == 1
@@ -174,9 +174,9 @@ def test_a_session_survives_a_cancelled_statement(server: ServerProcess) -> None
     run(body, server.url, max_size=1)
 
 
-def test_the_loop_is_never_blocked(server: ServerProcess, client: swanlake.FlightSQLClient) -> None:
+def test_event_loop_is_not_blocked(server: ServerProcess, client: swanlake.FlightSQLClient) -> None:
     async def body(pool: swanlake.AsyncPool) -> None:
-        task = asyncio.create_task(pool.query(ENDLESS))
+        task = asyncio.create_task(pool.query(ENDLESS_QUERY))
         await until(lambda: client.status()["statements_running"] >= 1)
         for _ in range(100):
             await asyncio.sleep(0)
@@ -186,7 +186,7 @@ def test_the_loop_is_never_blocked(server: ServerProcess, client: swanlake.Fligh
     run(body, server.url, max_size=1)
 
 
-def test_a_pool_outlives_its_loop(server: ServerProcess) -> None:
+def test_pool_can_be_used_from_another_loop(server: ServerProcess) -> None:
     pool = swanlake.AsyncPool(server.url, max_size=1)
     for _ in range(2):
         assert asyncio.run(pool.query("SELECT 1")).scalar() == 1
@@ -197,15 +197,15 @@ def test_a_pool_outlives_its_loop(server: ServerProcess) -> None:
 @pytest.mark.parametrize("calls", [300, pytest.param(10_000, marks=pytest.mark.slow)])
 @pytest.mark.timeout(600)
 def test_storm(server: ServerProcess, client: swanlake.FlightSQLClient, calls: int) -> None:
-    """Tasks of every kind, cancelled at any moment, leave the pool whole and the server idle."""
+    """Tasks cancelled at any moment leave the pool complete and the server idle."""
     chance = random.Random(calls)
 
-    async def one(pool: swanlake.AsyncPool) -> None:
+    async def use(pool: swanlake.AsyncPool) -> None:
         kind = chance.randrange(5)
         if kind == 0:
             await pool.query("SELECT 1")
         elif kind == 1:
-            await pool.query(ENDLESS, timeout=1.0)
+            await pool.query(ENDLESS_QUERY, timeout=1.0)
         elif kind == 2:
             async with pool.stream("FROM range(1_000_000)") as stream:
                 async for _ in stream:
@@ -218,7 +218,7 @@ def test_storm(server: ServerProcess, client: swanlake.FlightSQLClient, calls: i
                 await connection.query("SELECT 1")
 
     async def cancelled(pool: swanlake.AsyncPool) -> None:
-        task = asyncio.create_task(one(pool))
+        task = asyncio.create_task(use(pool))
         await asyncio.wait([task], timeout=chance.expovariate(1 / 0.03))
         task.cancel()
         await asyncio.wait([task])

@@ -1,4 +1,4 @@
-"""One connection: statements, streams, transactions, limits in time, and the end of a server."""
+"""One connection: statements, streams, transactions, timeouts and server restarts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ import pyarrow as pa
 import pytest
 
 import swanlake
-from swanlake.client import FlightSQLClient, QueryOptions, driver
+from swanlake.client import FlightSQLClient, QueryOptions
+from swanlake.client.transport import driver
 from swanlake.errors import (
     ClientClosed,
     ConfigError,
@@ -35,32 +36,31 @@ from swanlake.errors import (
     SwanLakeError,
 )
 from swanlake.protocol import Actions
-from tests.flight import eventually
+from tests.queries import ENDLESS_QUERY
 from tests.server_process import ServerProcess
 from tests.tcp_proxy import TcpProxy
+from tests.waiting import eventually
 
-FOREVER = "SELECT count(*) FROM range(10000000000) a, range(1000) b"
 
-
-@pytest.fixture(params=["one trip", "two trips"])
+@pytest.fixture(params=["tickets", "no tickets"])
 def client(request: pytest.FixtureRequest, server: ServerProcess) -> Iterator[FlightSQLClient]:
-    """A client of the shared server; once as if the server took no statements as tickets."""
+    """A client of the shared server, with and without statement tickets."""
     with swanlake.connect(server.url) as client:
-        if request.param == "two trips":
+        if request.param == "no tickets":
             client._connection.driver.actions -= {Actions.STATEMENT_TICKETS}
         yield client
 
 
 @pytest.fixture
 def table(client: FlightSQLClient) -> str:
-    """The name of a table that nobody else has."""
+    """A unique table name."""
     return f"t_{uuid.uuid4().hex}"
 
 
 # ---- statements ----------------------------------------------------------------------------------
 
 
-def test_query_gives_rows_in_every_form(client: FlightSQLClient) -> None:
+def test_query_result_converts_to_all_forms(client: FlightSQLClient) -> None:
     result = client.query("SELECT range AS i, 'x' || range AS s FROM range(3)")
     assert result.row_count == len(result) == 3
     assert result.column_names == ["i", "s"]
@@ -85,7 +85,7 @@ def test_query_gives_rows_in_every_form(client: FlightSQLClient) -> None:
         ("SELECT ?", [datetime.date(2026, 1, 2)], (datetime.date(2026, 1, 2),)),
         ("SELECT ?", [b"\x00\xff"], (b"\x00\xff",)),
         ("SELECT ?", [[1, 2]], ([1, 2],)),
-        # Beside a list too, a NULL takes the type of its place.
+        # A NULL next to a list takes the type of its parameter.
         ("SELECT coalesce($1, 'a'), $2", [None, ["x"]], ("a", ["x"])),
         ("SELECT ?::UUID::VARCHAR", [uuid.UUID(int=7)], (str(uuid.UUID(int=7)),)),
         ("SELECT 1", [], (1,)),
@@ -98,20 +98,18 @@ def test_parameters(
 
 
 @pytest.mark.parametrize("params", ["text", 7, [object()]])
-def test_what_is_no_parameter_is_refused_in_a_sentence(
-    client: FlightSQLClient, params: Any
-) -> None:
+def test_invalid_parameters_are_refused(client: FlightSQLClient, params: Any) -> None:
     with pytest.raises(InvalidRequest):
         client.query("SELECT ?", params)
 
 
-@pytest.mark.parametrize("client", ["one trip"], indirect=True)
-def test_parameter_too_many_is_refused(client: FlightSQLClient) -> None:
+@pytest.mark.parametrize("client", ["tickets"], indirect=True)
+def test_surplus_parameter_is_refused(client: FlightSQLClient) -> None:
     with pytest.raises(SwanLakeError, match="takes 0 parameters; the client bound 1 column"):
         client.query("SELECT 1", [1])
 
 
-def test_first_statement_that_fails_halfway_has_a_session(
+def test_first_statement_failing_midway_has_a_session(
     start_server: Callable[..., ServerProcess],
 ) -> None:
     server = start_server()
@@ -121,7 +119,7 @@ def test_first_statement_that_fails_halfway_has_a_session(
         server.kill()
         start_server("--port", str(server.port), home=server.home)
 
-        def is_told() -> bool:
+        def is_identifiers() -> bool:
             try:
                 client.query("SELECT 1")
             except ServerUnreachable:
@@ -130,15 +128,15 @@ def test_first_statement_that_fails_halfway_has_a_session(
                 return True
             raise AssertionError("a session that is gone gave an answer")
 
-        eventually(is_told)
+        eventually(is_identifiers)
 
 
-def test_rows_of_parameters_run_a_query_for_each(client: FlightSQLClient) -> None:
+def test_query_runs_once_per_parameter_row(client: FlightSQLClient) -> None:
     rows = pa.record_batch({"n": [1, 2, 3]})
     assert client.query("SELECT ? * 10 AS n", rows).rows() == [(10,), (20,), (30,)]
 
 
-def test_changes_count_their_rows(client: FlightSQLClient, table: str) -> None:
+def test_update_returns_affected_rows(client: FlightSQLClient, table: str) -> None:
     client.execute(f"CREATE TABLE {table} (i INTEGER)")
     assert client.update(f"INSERT INTO {table} VALUES (1), (2)").affected_rows == 2
     assert client.execute(f"INSERT INTO {table} VALUES (3)").affected_rows == 1
@@ -151,7 +149,7 @@ def test_changes_count_their_rows(client: FlightSQLClient, table: str) -> None:
     assert returning.rows() == [(9,)]
 
 
-def test_prepared_query_is_described_and_run_again(client: FlightSQLClient) -> None:
+def test_prepared_query_has_schema_and_runs_repeatedly(client: FlightSQLClient) -> None:
     with client.prepare_query("SELECT ?::INTEGER + 1 AS n") as prepared:
         assert prepared.schema.names == ["n"]
         assert len(prepared.parameter_schema) == 1
@@ -163,7 +161,7 @@ def test_prepared_query_is_described_and_run_again(client: FlightSQLClient) -> N
         prepared.query([1])
 
 
-def test_error_is_the_servers_own_with_the_id_of_the_statement(client: FlightSQLClient) -> None:
+def test_server_error_has_identifier_and_query_id(client: FlightSQLClient) -> None:
     with pytest.raises(QueryError, match="SELEC") as failed:
         client.query("SELEC 1", options=QueryOptions(query_id="typo"))
     assert failed.value.identifier == "PARSER_ERROR"
@@ -175,8 +173,8 @@ def test_metadata(client: FlightSQLClient, table: str) -> None:
     client.execute(f"CREATE TABLE {table} (i INTEGER)")
     assert "swanlake" in client.catalogs().table["catalog_name"].to_pylist()
     assert "main" in client.schemas("swanlake").table["db_schema_name"].to_pylist()
-    [found] = client.tables("swanlake", table_pattern=table, include_schema=True).to_pylist()
-    assert pa.ipc.read_schema(pa.py_buffer(found["table_schema"])).names == ["i"]
+    [row] = client.tables("swanlake", table_pattern=table, include_schema=True).to_pylist()
+    assert pa.ipc.read_schema(pa.py_buffer(row["table_schema"])).names == ["i"]
     assert client.status()["state"] == "accepting"
 
 
@@ -194,7 +192,7 @@ def test_metadata(client: FlightSQLClient, table: str) -> None:
     ],
     ids=["table", "batch", "batches", "dicts", "polars"],
 )
-def test_ingest_takes_what_holds_rows(client: FlightSQLClient, table: str, rows: Any) -> None:
+def test_ingest_takes_all_forms_of_rows(client: FlightSQLClient, table: str, rows: Any) -> None:
     assert client.ingest(table, rows, mode="create") == 2
     assert client.ingest(table, rows) == 2
     assert client.query(f"SELECT sum(i)::INT FROM {table}").scalar() == 6
@@ -203,9 +201,7 @@ def test_ingest_takes_what_holds_rows(client: FlightSQLClient, table: str, rows:
     assert client.ingest(table, rows, mode="replace") == 2
 
 
-def test_ingest_through_the_queue_takes_a_named_batch_once(
-    client: FlightSQLClient, table: str
-) -> None:
+def test_queue_takes_named_batch_once(client: FlightSQLClient, table: str) -> None:
     client.execute(f"CREATE TABLE {table} (i BIGINT)")
     for _ in range(2):
         client.ingest(table, [{"i": 1}], queue=True, batch_name=("producer", 1))
@@ -216,7 +212,7 @@ def test_ingest_through_the_queue_takes_a_named_batch_once(
 @pytest.mark.parametrize(
     "failure", [ZeroDivisionError("of the source"), pa.ArrowInvalid("bad"), OSError("disk")]
 )
-def test_ingest_whose_source_fails_leaves_nothing(
+def test_ingest_with_failing_source_writes_nothing(
     client: FlightSQLClient, table: str, failure: Exception
 ) -> None:
     client.execute(f"CREATE TABLE {table} (i BIGINT)")
@@ -231,9 +227,7 @@ def test_ingest_whose_source_fails_leaves_nothing(
     assert client.query(f"SELECT count(*) FROM {table}").scalar() == 0
 
 
-def test_ingest_whose_source_changes_its_columns_leaves_nothing(
-    client: FlightSQLClient, table: str
-) -> None:
+def test_ingest_with_changing_columns_writes_nothing(client: FlightSQLClient, table: str) -> None:
     client.execute(f"CREATE TABLE {table} (i BIGINT)")
     batches = [pa.record_batch({"i": [1]}), pa.record_batch({"i": ["one"]})]
     with pytest.raises((InvalidRequest, pa.ArrowInvalid, TypeError)):
@@ -241,11 +235,11 @@ def test_ingest_whose_source_changes_its_columns_leaves_nothing(
     assert client.query(f"SELECT count(*) FROM {table}").scalar() == 0
 
 
-def test_ingest_whose_source_fails_after_the_server_did_ends(
+def test_ingest_ends_when_source_fails_after_server(
     server: ServerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server has ended the statement, and knows none that could be cancelled."""
-    monkeypatch.setattr("swanlake.client.driver._BREAK_OFF_SECONDS", 0.5)
+    """The statement has ended on the server, so there is nothing to cancel."""
+    monkeypatch.setattr("swanlake.client.transport.driver._ABORT_TIMEOUT", 0.5)
     batch = pa.record_batch({"i": [1]})
 
     def failing() -> Iterator[Any]:
@@ -260,7 +254,7 @@ def test_ingest_whose_source_fails_after_the_server_did_ends(
             client.ingest("t", pa.RecordBatchReader.from_batches(batch.schema, failing()))
 
 
-def test_ingest_of_a_batch_that_cannot_be_sent_leaves_nothing(
+def test_ingest_with_unsendable_batch_writes_nothing(
     client: FlightSQLClient, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.execute(f"CREATE TABLE {table} (i BIGINT)")
@@ -268,7 +262,7 @@ def test_ingest_of_a_batch_that_cannot_be_sent_leaves_nothing(
     real = client._connection.driver._client
 
     class Sender:
-        """Of the second batch, Arrow says that it cannot be written."""
+        """Raises an Arrow error for the second batch."""
 
         def __init__(self, writer: Any) -> None:
             self._writer = writer
@@ -299,7 +293,7 @@ def test_ingest_of_a_batch_that_cannot_be_sent_leaves_nothing(
 
 
 @pytest.mark.parametrize("rows", [7, "text", [1, 2], [{"i": 1}, {"i": "one"}]])
-def test_ingest_refuses_what_holds_no_rows(client: FlightSQLClient, rows: Any) -> None:
+def test_ingest_refuses_other_objects(client: FlightSQLClient, rows: Any) -> None:
     with pytest.raises(InvalidRequest, match="Arrow"):
         client.ingest("t", rows)
 
@@ -307,9 +301,7 @@ def test_ingest_refuses_what_holds_no_rows(client: FlightSQLClient, rows: Any) -
 # ---- streams -------------------------------------------------------------------------------------
 
 
-def test_stream_gives_batches_and_may_be_left_early(
-    client: FlightSQLClient, server: ServerProcess
-) -> None:
+def test_stream_can_be_closed_early(client: FlightSQLClient, server: ServerProcess) -> None:
     with client.stream("SELECT range AS i FROM range(1000000)") as stream:
         assert stream.schema.names == ["i"]
         assert sum(batch.num_rows for batch in stream) == 1_000_000
@@ -322,7 +314,7 @@ def test_stream_gives_batches_and_may_be_left_early(
     assert nothing_runs(client)
 
 
-def test_stream_can_be_handed_on(client: FlightSQLClient) -> None:
+def test_stream_converts_to_arrow_reader(client: FlightSQLClient) -> None:
     with client.stream("SELECT range AS i FROM range(10)") as stream:
         assert polars.DataFrame(stream)["i"].sum() == 45
     with client.stream("SELECT range AS i FROM range(10)") as stream:
@@ -331,19 +323,19 @@ def test_stream_can_be_handed_on(client: FlightSQLClient) -> None:
         assert stream.read_all().num_rows == 10
 
 
-def test_two_streams_of_one_client_keep_their_rows(client: FlightSQLClient) -> None:
+def test_two_streams_of_one_client_are_independent(client: FlightSQLClient) -> None:
     with (
-        client.stream("SELECT range AS i FROM range(300000)") as one,
+        client.stream("SELECT range AS i FROM range(300000)") as first,
         client.stream("SELECT range AS i FROM range(300000)") as other,
     ):
         assert sum(batch.num_rows for batch in other) == 300_000
-        assert sum(batch.num_rows for batch in one) == 300_000
+        assert sum(batch.num_rows for batch in first) == 300_000
 
 
 # ---- transactions --------------------------------------------------------------------------------
 
 
-def test_transaction_is_all_or_nothing(client: FlightSQLClient, table: str) -> None:
+def test_transaction_is_atomic(client: FlightSQLClient, table: str) -> None:
     client.execute(f"CREATE TABLE {table} (i INTEGER)")
     with client.transaction():
         client.update(f"INSERT INTO {table} VALUES (1)")
@@ -360,7 +352,7 @@ def test_transaction_is_all_or_nothing(client: FlightSQLClient, table: str) -> N
     assert client.query(f"FROM {table}").rows() == [(1,)]
 
 
-# ---- limits in time, and the stop of a statement -------------------------------------------------
+# ---- timeouts and cancellation -------------------------------------------------------------------
 
 
 def nothing_runs(client: FlightSQLClient) -> bool:
@@ -370,7 +362,7 @@ def nothing_runs(client: FlightSQLClient) -> bool:
 
 def test_timeout_stops_the_statement_on_the_server(client: FlightSQLClient) -> None:
     with pytest.raises(QueryTimeout) as late:
-        client.query(FOREVER, timeout=0.3)
+        client.query(ENDLESS_QUERY, timeout=0.3)
     assert isinstance(late.value, TimeoutError)
     assert nothing_runs(client)
     assert client.query("SELECT 42").scalar() == 42
@@ -387,7 +379,7 @@ def test_cancel_from_another_thread(client: FlightSQLClient, form: str) -> None:
         thread = threading.Thread(target=cancel)
         thread.start()
         with pytest.raises(QueryCancelled):
-            getattr(client, form)(FOREVER)
+            getattr(client, form)(ENDLESS_QUERY)
         thread.join()
         assert nothing_runs(observer)
     assert client.query("SELECT 42").scalar() == 42
@@ -400,7 +392,7 @@ def test_ctrl_c_stops_the_statement_and_not_the_program(server: ServerProcess) -
         f"client = swanlake.connect({server.url!r})\n"
         "print('ready', flush=True)\n"
         "try:\n"
-        f"    client.query({FOREVER!r})\n"
+        f"    client.query({ENDLESS_QUERY!r})\n"
         "except KeyboardInterrupt:\n"
         "    print(client.query('SELECT 42').scalar(), flush=True)\n"
         "client.close()\n"
@@ -418,7 +410,7 @@ def test_ctrl_c_stops_the_statement_and_not_the_program(server: ServerProcess) -
 
 
 @pytest.mark.parametrize("endless", [float("inf"), 1e10])
-def test_a_limit_beyond_all_clocks_is_none(server: ServerProcess, endless: float) -> None:
+def test_huge_timeout_is_no_limit(server: ServerProcess, endless: float) -> None:
     with (
         swanlake.connect(server.url, timeout=endless) as client,
         swanlake.Pool(server.url, acquire_timeout=endless) as pool,
@@ -428,7 +420,7 @@ def test_a_limit_beyond_all_clocks_is_none(server: ServerProcess, endless: float
 
 
 @pytest.mark.parametrize("interruption", [TimeoutError("alarm"), ZeroDivisionError("alarm")])
-def test_what_a_signal_raises_stops_the_statement_too(
+def test_exception_of_signal_handler_stops_the_statement(
     server: ServerProcess, interruption: Exception
 ) -> None:
     def interrupt(*_: object) -> None:
@@ -439,7 +431,7 @@ def test_what_a_signal_raises_stops_the_statement_too(
         with swanlake.connect(server.url) as client:
             signal.setitimer(signal.ITIMER_REAL, 0.5)
             with pytest.raises(type(interruption), match="alarm"):
-                client.query(FOREVER)
+                client.query(ENDLESS_QUERY)
             assert client.query("SELECT 42", timeout=5).scalar() == 42
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -448,22 +440,22 @@ def test_what_a_signal_raises_stops_the_statement_too(
 
 @pytest.fixture
 def deaf() -> Iterator[str]:
-    """The URL of somebody who takes connections and never says a word."""
+    """The URL of a socket that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield f"grpc://127.0.0.1:{listener.getsockname()[1]}"
 
 
-def test_connecting_to_a_server_that_is_silent_ends_in_time(deaf: str) -> None:
+def test_connect_to_silent_server_times_out(deaf: str) -> None:
     started = time.monotonic()
     with pytest.raises((QueryTimeout, ServerUnavailable)):
         swanlake.connect(deaf, connect_timeout=0.3)
     assert time.monotonic() - started < 10
 
 
-def test_call_without_a_limit_ends_when_the_network_swallows_it(
+def test_keepalive_ends_call_without_timeout(
     server: ServerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of the five minutes that servers ask for between two pings, a test cannot wait for one."""
+    """Shortens the keepalive interval, which is five minutes by default."""
     quick = [
         (option, 1000 if "keepalive" in option or "timeout" in option else value)
         for option, value in driver._CHANNEL_OPTIONS
@@ -476,16 +468,16 @@ def test_call_without_a_limit_ends_when_the_network_swallows_it(
             client.query("SELECT 2")
 
 
-def test_nobody_listens() -> None:
+def test_connect_without_server_fails() -> None:
     with pytest.raises(ServerUnreachable, match="No server answers at grpc://127") as refused:
         swanlake.connect("grpc://127.0.0.1:1")
     assert refused.value.retryable
 
 
-# ---- a server that ends, a process that forks ----------------------------------------------------
+# ---- server restarts, forks and closing ----------------------------------------------------------
 
 
-def test_restarted_server_is_a_lost_session_and_never_silent(
+def test_server_restart_raises_session_lost_in_client(
     start_server: Callable[..., ServerProcess],
 ) -> None:
     server = start_server()
@@ -510,7 +502,7 @@ def test_restarted_server_is_a_lost_session_and_never_silent(
             client.query("SELECT 1")
 
 
-def test_child_of_a_fork_is_told_at_once(server: ServerProcess) -> None:
+def test_forked_child_gets_error(server: ServerProcess) -> None:
     program = (
         "import os, sys, swanlake\n"
         f"client = swanlake.connect({server.url!r})\n"
@@ -519,13 +511,13 @@ def test_child_of_a_fork_is_told_at_once(server: ServerProcess) -> None:
         "    try:\n"
         "        client.query('SELECT 1')\n"
         "    except swanlake.SwanLakeError as error:\n"
-        "        told = error.identifier\n"
+        "        identifiers = error.identifier\n"
         "    try:\n"
         f"        swanlake.connect({server.url!r})\n"
         "    except swanlake.SwanLakeError as error:\n"
-        "        told += ' ' + error.identifier\n"
+        "        identifiers += ' ' + error.identifier\n"
         "    client.close()\n"
-        "    print(told, flush=True)\n"
+        "    print(identifiers, flush=True)\n"
         "    os._exit(0)\n"
         "os.waitpid(child, 0)\n"
         "print(client.query('SELECT 42').scalar())\n"
@@ -537,13 +529,13 @@ def test_child_of_a_fork_is_told_at_once(server: ServerProcess) -> None:
     assert done.stdout == b"FORKED_PROCESS FORKED_PROCESS\n42\n"
 
 
-def test_close_ends_the_session_and_what_runs_in_it(server: ServerProcess) -> None:
+def test_close_stops_statements_and_ends_session(server: ServerProcess) -> None:
     client = swanlake.connect(server.url)
     failures: list[SwanLakeError] = []
 
     def work() -> None:
         try:
-            client.query(FOREVER)
+            client.query(ENDLESS_QUERY)
         except SwanLakeError as error:
             failures.append(error)
 
@@ -561,9 +553,7 @@ def test_close_ends_the_session_and_what_runs_in_it(server: ServerProcess) -> No
 
 
 @pytest.mark.parametrize("form", ["query", "update", "prepare_query", "stream"])
-def test_session_whose_only_statement_failed_is_closed_too(
-    server: ServerProcess, form: str
-) -> None:
+def test_session_with_only_failed_statement_is_closed(server: ServerProcess, form: str) -> None:
     with swanlake.connect(server.url) as observer:
         before = observer.status()["sessions"]["active"]
         with swanlake.connect(server.url) as client, pytest.raises(QueryError):
@@ -571,7 +561,7 @@ def test_session_whose_only_statement_failed_is_closed_too(
         assert observer.status()["sessions"]["active"] == before
 
 
-def test_opening_and_closing_leaves_no_thread_and_no_descriptor(server: ServerProcess) -> None:
+def test_open_and_close_leak_no_thread_or_descriptor(server: ServerProcess) -> None:
     def use() -> None:
         with swanlake.connect(server.url) as client:
             client.query("SELECT 1")
@@ -582,16 +572,14 @@ def test_opening_and_closing_leaves_no_thread_and_no_descriptor(server: ServerPr
     for _ in range(50):
         use()
     assert threading.active_count() <= threads
-    # gRPC opens some for itself now and then; one for each use would be twice as many.
+    # gRPC itself opens some at times; a leak for each client would be twice as many.
     eventually(lambda: len(os.listdir("/proc/self/fd")) <= descriptors + 25)
 
 
 # ---- addresses -----------------------------------------------------------------------------------
 
 
-def test_catalog_in_the_url_is_where_the_session_begins(
-    server: ServerProcess, client: FlightSQLClient
-) -> None:
+def test_url_selects_catalog(server: ServerProcess, client: FlightSQLClient) -> None:
     name = f"c_{uuid.uuid4().hex[:8]}"
     client.execute(f"CALL swanlake_create_catalog('{name}')")
     with swanlake.connect(f"{server.url}/{name}") as there:
@@ -609,12 +597,12 @@ def test_catalog_in_the_url_is_where_the_session_begins(
         {"tls_ca": "/no/such/file"},
     ],
 )
-def test_contradictions_are_refused_before_anything_is_sent(arguments: dict[str, Any]) -> None:
+def test_invalid_arguments_are_refused(arguments: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         swanlake.connect("grpc://127.0.0.1:1", **arguments)
 
 
-def test_secret_in_a_url_is_not_repeated() -> None:
+def test_error_about_url_hides_password() -> None:
     for url in ("grpc://user:hunter2@127.0.0.1:1", "http://user:hunter2@host"):
         with pytest.raises(SwanLakeError) as refused:
             swanlake.connect(url)

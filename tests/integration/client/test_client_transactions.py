@@ -1,4 +1,4 @@
-"""Transactions of a client: what ends them, and what must not."""
+"""What ends a client's transaction, and what does not."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def other(server: ServerProcess) -> Iterator[swanlake.FlightSQLClient]:
         yield client
 
 
-def test_a_result_that_is_closed_early_does_not_end_its_transaction(
+def test_closing_a_result_early_does_not_end_the_transaction(
     client: swanlake.FlightSQLClient,
 ) -> None:
     client.execute("CREATE TABLE closed_early (i INTEGER)")
@@ -36,7 +36,7 @@ def test_a_result_that_is_closed_early_does_not_end_its_transaction(
     assert client.query("SELECT count(*) FROM closed_early").scalar() == 2
 
 
-def test_after_a_commit_that_failed_comes_a_rollback_and_all_is_well(
+def test_rollback_after_failed_commit_recovers(
     client: swanlake.FlightSQLClient, other: swanlake.FlightSQLClient
 ) -> None:
     client.execute("CREATE TABLE both_changed AS SELECT 1 AS i")
@@ -50,7 +50,7 @@ def test_after_a_commit_that_failed_comes_a_rollback_and_all_is_well(
     assert client.query("FROM both_changed").rows() == [(3,)]
 
 
-def test_a_transaction_block_whose_commit_failed_leaves_nothing_open(
+def test_block_with_failed_commit_leaves_no_transaction(
     client: swanlake.FlightSQLClient, other: swanlake.FlightSQLClient
 ) -> None:
     client.execute("CREATE TABLE block_changed AS SELECT 1 AS i")
@@ -66,7 +66,7 @@ def test_a_transaction_block_whose_commit_failed_leaves_nothing_open(
     assert client.query("FROM block_changed").rows() == [(3,)]
 
 
-def test_a_transaction_that_sql_ended_is_over_after_a_rollback(
+def test_rollback_after_sql_ended_the_transaction(
     client: swanlake.FlightSQLClient,
 ) -> None:
     client.begin_transaction()

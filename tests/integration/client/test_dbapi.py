@@ -1,4 +1,4 @@
-"""PEP 249 against a real server."""
+"""The DB-API (PEP 249) against a real server."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def cursor(connection: dbapi.Connection) -> dbapi.Cursor:
     return connection.cursor()
 
 
-def test_a_query_has_a_description_and_rows(cursor: dbapi.Cursor) -> None:
+def test_query_has_description_and_rows(cursor: dbapi.Cursor) -> None:
     assert cursor.description is None
     assert cursor.rowcount == -1
     done = cursor.execute("SELECT 1 AS i, 'x' AS s, 1.50::DECIMAL(10,2) AS d, DATE '2020-01-02' t")
@@ -61,7 +61,7 @@ def test_a_query_has_a_description_and_rows(cursor: dbapi.Cursor) -> None:
     assert cursor.query_id
 
 
-def test_rows_come_one_by_one_many_or_all(cursor: dbapi.Cursor) -> None:
+def test_fetchone_fetchmany_and_fetchall(cursor: dbapi.Cursor) -> None:
     cursor.execute("FROM range(10)")
     assert cursor.fetchone() == (0,)
     assert cursor.fetchmany() == [(1,)]
@@ -73,21 +73,21 @@ def test_rows_come_one_by_one_many_or_all(cursor: dbapi.Cursor) -> None:
     assert cursor.fetchmany(5) == []
 
 
-def test_a_large_result_is_not_loaded_to_see_its_beginning(cursor: dbapi.Cursor) -> None:
-    """There are more rows than could be sent before the test's limit."""
+def test_large_result_is_fetched_incrementally(cursor: dbapi.Cursor) -> None:
+    """The result is too large to be sent within the timeout of the test."""
     for _ in range(2):
         cursor.execute("FROM range(1_000_000_000_000)")
         assert cursor.fetchmany(3) == [(0,), (1,), (2,)]
     assert cursor.execute("SELECT 1").fetchall() == [(1,)]
 
 
-def test_all_rows_of_many_batches_arrive_in_order(cursor: dbapi.Cursor) -> None:
+def test_rows_of_many_batches_arrive_in_order(cursor: dbapi.Cursor) -> None:
     rows = [row[0] for row in cursor.execute("FROM range(300_000)")]
     assert len(rows) == 300_000
     assert all(one < next_one for one, next_one in pairwise(rows))
 
 
-def test_two_cursors_of_a_connection_take_turns(connection: dbapi.Connection) -> None:
+def test_two_cursors_of_one_connection(connection: dbapi.Connection) -> None:
     one, two = connection.cursor(), connection.cursor()
     one.execute("FROM range(500_000)")
     assert one.fetchone() == (0,)
@@ -95,7 +95,7 @@ def test_two_cursors_of_a_connection_take_turns(connection: dbapi.Connection) ->
     assert len(one.fetchall()) == 499_999
 
 
-def test_results_are_arrow_and_pandas_too(cursor: dbapi.Cursor) -> None:
+def test_fetch_as_arrow_and_pandas(cursor: dbapi.Cursor) -> None:
     table = cursor.execute("SELECT range AS i FROM range(200_000)").fetch_arrow_table()
     assert (table.num_rows, table.column_names) == (200_000, ["i"])
     assert cursor.execute("SELECT 7 AS i").fetch_df()["i"].to_list() == [7]
@@ -112,8 +112,8 @@ def test_parameters_by_position_and_by_name(cursor: dbapi.Cursor) -> None:
         cursor.execute("SELECT ? + ?", [1])
 
 
-def test_question_marks_are_counted_as_they_stand(cursor: dbapi.Cursor) -> None:
-    """DuckDB counts those of the FROM and the USING in another order."""
+def test_question_marks_bind_in_order(cursor: dbapi.Cursor) -> None:
+    """DuckDB does not number those of FROM and USING in textual order."""
     cursor.execute("CREATE TEMP TABLE counting AS SELECT i, 0 AS n FROM range(10) r(i)")
     cursor.execute(
         "UPDATE counting SET n = ? FROM (SELECT ? AS i) o WHERE o.i = counting.i", [7, 3]
@@ -124,7 +124,7 @@ def test_question_marks_are_counted_as_they_stand(cursor: dbapi.Cursor) -> None:
     assert cursor.executemany(using, [[1, 0], [2, 0], [0, 1]]).rowcount == 2
 
 
-def test_values_come_back_as_they_were_bound(cursor: dbapi.Cursor) -> None:
+def test_bound_values_round_trip(cursor: dbapi.Cursor) -> None:
     name = uuid.uuid4()
     values: dict[str, Any] = {
         "BOOLEAN": True,
@@ -147,7 +147,7 @@ def test_values_come_back_as_they_were_bound(cursor: dbapi.Cursor) -> None:
     assert cursor.execute("SELECT ?::UUID", [name]).fetchone() == (str(name),)
 
 
-def test_a_change_counts_its_rows_and_has_no_result(cursor: dbapi.Cursor) -> None:
+def test_change_has_rowcount_and_no_result(cursor: dbapi.Cursor) -> None:
     cursor.execute("CREATE TEMP TABLE counted (i INTEGER, s VARCHAR)")
     assert (cursor.description, cursor.rowcount) == (None, -1)
     cursor.execute("INSERT INTO counted VALUES (1, 'a'), (2, 'b')")
@@ -157,10 +157,10 @@ def test_a_change_counts_its_rows_and_has_no_result(cursor: dbapi.Cursor) -> Non
     with pytest.raises(dbapi.ProgrammingError, match="no rows to fetch"):
         cursor.fetchone()
     cursor.close()
-    assert cursor.rowcount == 0  # SQLAlchemy asks when it has closed it
+    assert cursor.rowcount == 0  # SQLAlchemy reads it after closing the cursor
 
 
-def test_many_rows_are_one_message(connection: dbapi.Connection) -> None:
+def test_executemany_sends_one_message(connection: dbapi.Connection) -> None:
     cursor = connection.cursor()
     cursor.execute("CREATE TABLE dbapi_many (i INTEGER, s VARCHAR, d DECIMAL(10,2))")
     rows = [(n, None if n % 2 else str(n), Decimal(n) / 4) for n in range(10_000)]
@@ -175,7 +175,7 @@ def test_many_rows_are_one_message(connection: dbapi.Connection) -> None:
     assert cursor.execute("SELECT count(*) FROM dbapi_many").fetchone() == (10_002,)
 
 
-def test_many_rows_of_which_one_does_not_fit_are_not_written(connection: dbapi.Connection) -> None:
+def test_executemany_is_atomic(connection: dbapi.Connection) -> None:
     connection.autocommit = True
     cursor = connection.cursor()
     cursor.execute("CREATE TABLE dbapi_none (i INTEGER NOT NULL)")
@@ -184,7 +184,7 @@ def test_many_rows_of_which_one_does_not_fit_are_not_written(connection: dbapi.C
     assert cursor.execute("FROM dbapi_none").fetchall() == []
 
 
-def test_nothing_lasts_before_commit(open_connection: Open) -> None:
+def test_changes_are_invisible_before_commit(open_connection: Open) -> None:
     writer, reader = open_connection().cursor(), open_connection(autocommit=True).cursor()
     reader.execute("CREATE TABLE dbapi_commit (i INTEGER)")
     writer.execute("INSERT INTO dbapi_commit VALUES (1)")
@@ -195,10 +195,10 @@ def test_nothing_lasts_before_commit(open_connection: Open) -> None:
     assert reader.execute("FROM dbapi_commit").fetchall() == [(2,)]
     for connection in (writer.connection, reader.connection):
         connection.commit()
-        connection.rollback()  # without a transaction they do nothing
+        connection.rollback()  # does nothing without a transaction
 
 
-def test_a_failure_in_a_transaction_is_undone_by_rollback(cursor: dbapi.Cursor) -> None:
+def test_rollback_after_failed_statement(cursor: dbapi.Cursor) -> None:
     cursor.execute("CREATE TEMP TABLE twice (i INTEGER PRIMARY KEY)")
     cursor.connection.commit()
     cursor.execute("INSERT INTO twice VALUES (1)")
@@ -210,7 +210,7 @@ def test_a_failure_in_a_transaction_is_undone_by_rollback(cursor: dbapi.Cursor) 
     assert cursor.execute("FROM twice").fetchall() == []
 
 
-def test_autocommit_is_not_changed_inside_a_transaction(connection: dbapi.Connection) -> None:
+def test_autocommit_cannot_change_in_transaction(connection: dbapi.Connection) -> None:
     connection.cursor().execute("SELECT 1")
     with pytest.raises(dbapi.ProgrammingError, match="transaction is open"):
         connection.autocommit = True
@@ -220,7 +220,7 @@ def test_autocommit_is_not_changed_inside_a_transaction(connection: dbapi.Connec
     assert not connection.client.in_transaction
 
 
-def test_a_block_commits_or_rolls_back_and_closes(open_connection: Open) -> None:
+def test_block_commits_or_rolls_back_and_closes(open_connection: Open) -> None:
     look = open_connection(autocommit=True).cursor()
     look.execute("CREATE TABLE dbapi_block (i INTEGER)")
     with open_connection() as connection, connection.cursor() as cursor:
@@ -238,7 +238,7 @@ def test_a_block_commits_or_rolls_back_and_closes(open_connection: Open) -> None
     assert look.execute("FROM dbapi_block").fetchall() == [(1,)]
 
 
-def test_what_is_closed_says_so(connection: dbapi.Connection) -> None:
+def test_closed_objects_raise(connection: dbapi.Connection) -> None:
     cursor, other = connection.cursor(), connection.cursor()
     cursor.execute("SELECT 1")
     cursor.close()
@@ -269,7 +269,7 @@ def test_what_is_closed_says_so(connection: dbapi.Connection) -> None:
         ("FROM '/nowhere/at/all.parquet'", dbapi.OperationalError),
     ],
 )
-def test_errors_are_of_the_kind_that_pep_249_says(
+def test_errors_have_pep_249_classes(
     cursor: dbapi.Cursor, sql: str, kind: type[dbapi.Error]
 ) -> None:
     with pytest.raises(kind) as raised:
@@ -279,13 +279,13 @@ def test_errors_are_of_the_kind_that_pep_249_says(
     assert not raised.value.retryable
 
 
-def test_a_limit_that_is_over_is_an_operational_error(open_connection: Open) -> None:
+def test_timeout_is_operational_error(open_connection: Open) -> None:
     cursor = open_connection(timeout=0.3).cursor()
     with pytest.raises(dbapi.OperationalError, match="limit"):
         cursor.execute("SELECT sum(a.range * b.range) FROM range(10_000_000) a, range(10_000) b")
 
 
-def test_no_server_is_an_operational_error(start_server: Callable[..., ServerProcess]) -> None:
+def test_missing_server_is_operational_error(start_server: Callable[..., ServerProcess]) -> None:
     server = start_server()
     connection = dbapi.connect(server.url)
     server.kill()
@@ -296,7 +296,7 @@ def test_no_server_is_an_operational_error(start_server: Callable[..., ServerPro
         dbapi.connect(server.url, connect_timeout=1)
 
 
-def test_another_thread_cancels(cursor: dbapi.Cursor) -> None:
+def test_cancel_from_another_thread_in_dbapi(cursor: dbapi.Cursor) -> None:
     outcome: list[BaseException] = []
     begun = threading.Event()
 
@@ -322,13 +322,13 @@ def test_another_thread_cancels(cursor: dbapi.Cursor) -> None:
     assert cursor.execute("SELECT 1").fetchone() == (1,)
 
 
-def test_rollback_ends_a_transaction_that_was_begun_in_sql(server: ServerProcess) -> None:
-    """As a pool of SQLAlchemy's asks for it, before the next user has the connection."""
+def test_rollback_ends_transaction_begun_in_sql(server: ServerProcess) -> None:
+    """SQLAlchemy's pool rolls back before the next checkout of the connection."""
     with closing(dbapi.connect(server.url, autocommit=True)) as connection:
         cursor = connection.cursor()
         cursor.execute("BEGIN")
         connection.rollback()
-        cursor.execute("BEGIN")  # which would be refused inside of another
+        cursor.execute("BEGIN")  # refused inside another transaction
         connection.rollback()
         connection.rollback()
 

@@ -1,4 +1,4 @@
-"""The examples of the client's documents run, in their order."""
+"""The examples of the client documents run in their order."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ import psutil
 import pytest
 
 import swanlake
-from swanlake.client.connection import Request
-from swanlake.client.options import UNSET
+from swanlake.client.api.options import UNSET
+from swanlake.client.transport.connection import Request
 from swanlake.errors import (
     ClientClosed,
     ConfigError,
@@ -36,16 +36,17 @@ from swanlake.errors import (
     SwanLakeError,
     TooManyRequests,
 )
-from tests.flight import FlightSql, eventually
-from tests.integration.client.conftest import ENDLESS
+from tests.flight import FlightSql
+from tests.queries import ENDLESS_QUERY
 from tests.server_process import ServerProcess
 from tests.tcp_proxy import TcpProxy
+from tests.waiting import eventually
 
 MakePool = Callable[..., Any]
 
 
 def lose_session(server: ServerProcess, session_id: str) -> None:
-    """What a restart of the server does to a session, in a moment."""
+    """Ends a session on the server, as a restart does."""
     other = FlightSql(server.url, x_swanlake_session_id=session_id)
     other.close_session()
     other.close()
@@ -105,7 +106,7 @@ def test_statements(make_pool: MakePool, table: str) -> None:
     assert pool.closed
 
 
-def test_a_stream_holds_its_connection_until_it_ends(make_pool: MakePool) -> None:
+def test_stream_holds_connection_until_its_end(make_pool: MakePool) -> None:
     pool = make_pool(max_size=1)
     stream = pool.stream("FROM range(10_000_000)")
     assert in_use(pool) == 1
@@ -121,13 +122,13 @@ def test_a_stream_holds_its_connection_until_it_ends(make_pool: MakePool) -> Non
     read.close()
 
 
-def test_a_forgotten_stream_gives_its_connection_back(make_pool: MakePool) -> None:
+def test_collected_stream_releases_connection(make_pool: MakePool) -> None:
     pool = make_pool(max_size=1)
     forget(pool.stream("FROM range(10_000_000)"))
     assert pool.query("SELECT 1", timeout=20).scalar() == 1
 
 
-def test_a_forgotten_session_gives_its_connection_back(make_pool: MakePool) -> None:
+def test_collected_session_releases_connection(make_pool: MakePool) -> None:
     pool = make_pool(max_size=1)
     with pytest.warns(ResourceWarning, match="was not closed"):
         forget(pool.acquire_session())
@@ -205,7 +206,7 @@ def test_one_deadline_covers_waiting_and_the_statement(
     pool.open(wait=True)
     began = time.monotonic()
     with pytest.raises(QueryTimeout):
-        pool.query(ENDLESS, timeout=0.5)
+        pool.query(ENDLESS_QUERY, timeout=0.5)
     assert time.monotonic() - began < 3
     eventually(lambda: client.status()["statements_running"] == 0)
     assert pool.query("SELECT 1").scalar() == 1
@@ -224,7 +225,7 @@ def test_query_retried_once_on_stale(make_pool: MakePool, server: ServerProcess)
     assert after.conn_lost == before.conn_lost + 1
 
 
-def test_a_retry_is_the_last(make_pool: MakePool) -> None:
+def test_query_is_retried_only_once(make_pool: MakePool) -> None:
     pool = make_pool(max_size=2)
     calls: list[object] = []
 
@@ -233,7 +234,7 @@ def test_a_retry_is_the_last(make_pool: MakePool) -> None:
         raise ConnectionLost("again")
 
     with pytest.raises(ConnectionLost):
-        pool._run(Request(ask, repeatable=True, traceless=True), None, UNSET)
+        pool._run(Request(ask, idempotent=True, stateless=True), None, UNSET)
     assert len(calls) == len(set(map(id, calls))) == 2
 
 
@@ -245,7 +246,7 @@ def test_update_never_retried(
     table: str,
     how: str,
 ) -> None:
-    """Also what would have been safe: nobody can tell from the error."""
+    """Not even when it would be safe: the error does not tell."""
     pool = make_pool(max_size=1)
     lose_session(server, idle_session(pool))
     requests = pool.stats().requests
@@ -266,7 +267,7 @@ def test_execute_insert_not_retried(
 
     def insert() -> None:
         try:
-            pool.execute(f"INSERT INTO {table} {ENDLESS}")
+            pool.execute(f"INSERT INTO {table} {ENDLESS_QUERY}")
         except SwanLakeError as error:
             caught.append(error)
 
@@ -281,7 +282,7 @@ def test_execute_insert_not_retried(
     assert count(client, table) == 0
 
 
-def test_retries_can_be_forbidden(make_pool: MakePool, server: ServerProcess) -> None:
+def test_retries_can_be_disabled(make_pool: MakePool, server: ServerProcess) -> None:
     pool = make_pool(max_size=1)
     lose_session(server, idle_session(pool))
     with pytest.raises(SessionLost):
@@ -295,7 +296,7 @@ def test_retries_can_be_forbidden(make_pool: MakePool, server: ServerProcess) ->
 # ---- sessions ------------------------------------------------------------------------------------
 
 
-def test_a_session_keeps_things_together(make_pool: MakePool, table: str) -> None:
+def test_session_shares_state_between_statements(make_pool: MakePool, table: str) -> None:
     pool = make_pool(max_size=2)
     with pool.acquire_session() as session:
         session.execute("CREATE TEMP TABLE mine AS SELECT 1 AS i")
@@ -328,7 +329,7 @@ def test_session_state_not_leaked(make_pool: MakePool, table: str, reuse_session
         pool.query("FROM secret")
 
 
-def test_a_reused_session_is_one_that_nothing_was_left_in(make_pool: MakePool, table: str) -> None:
+def test_only_clean_sessions_are_reused(make_pool: MakePool, table: str) -> None:
     pool = make_pool(max_size=1, reuse_sessions=True)
     with pool.acquire_session() as session:
         first = session.session_id
@@ -341,7 +342,7 @@ def test_a_reused_session_is_one_that_nothing_was_left_in(make_pool: MakePool, t
         assert session.session_id != first
 
 
-def test_an_open_transaction_is_rolled_back_and_told(
+def test_open_transaction_is_rolled_back_with_warning(
     make_pool: MakePool,
     table: str,
     client: swanlake.FlightSQLClient,
@@ -355,18 +356,18 @@ def test_an_open_transaction_is_rolled_back_and_told(
     assert count(client, table) == 0
     [warning] = [one for one in caplog.records if one.levelno == logging.WARNING]
     assert warning.name == "swanlake.pool"
-    assert f"pool careless: connection {session_id} was given back" in warning.getMessage()
+    assert f"pool careless: connection {session_id} was released" in warning.getMessage()
 
 
-def test_cancel_stops_what_runs_and_what_waits(
+def test_cancel_stops_running_and_queued_statements(
     make_pool: MakePool, client: swanlake.FlightSQLClient, threads: ThreadPoolExecutor
 ) -> None:
     pool = make_pool(max_size=1)
     with pool.acquire_session() as session:
-        running = threads.submit(session.query, ENDLESS)
+        running = threads.submit(session.query, ENDLESS_QUERY)
         eventually(lambda: client.status()["statements_running"] >= 1)
-        waiting = threads.submit(session.query, ENDLESS)
-        eventually(lambda: len(session._connection._under_way) == 2)
+        waiting = threads.submit(session.query, ENDLESS_QUERY)
+        eventually(lambda: len(session._connection._pending) == 2)
         assert session.cancel()
         for one in (running, waiting):
             with pytest.raises(QueryCancelled):
@@ -374,7 +375,7 @@ def test_cancel_stops_what_runs_and_what_waits(
         assert session.query("SELECT 1").scalar() == 1
 
 
-def test_a_session_that_was_closed_is_of_no_use(make_pool: MakePool) -> None:
+def test_closed_session_raises(make_pool: MakePool) -> None:
     pool = make_pool(max_size=1)
     session = pool.acquire_session()
     session.close()
@@ -383,7 +384,22 @@ def test_a_session_that_was_closed_is_of_no_use(make_pool: MakePool) -> None:
         session.query("SELECT 1")
 
 
-def test_a_stream_ends_with_its_session(make_pool: MakePool) -> None:
+def test_prepared_query_can_be_closed_after_its_session(make_pool: MakePool) -> None:
+    with make_pool(max_size=1).acquire_session() as session:
+        prepared = session.prepare_query("SELECT 1")
+    prepared.close()
+
+
+def test_session_has_a_writer(
+    make_pool: MakePool, client: swanlake.FlightSQLClient, table: str
+) -> None:
+    with make_pool(max_size=1).acquire_session() as session:
+        with session.writer(table, queue=False) as writer:
+            writer.write({"i": 1})
+    assert count(client, table) == 1
+
+
+def test_session_closes_its_streams(make_pool: MakePool) -> None:
     pool = make_pool(max_size=1, reuse_sessions=True)
     with pool.acquire_session() as session:
         session_id = session.session_id
@@ -394,7 +410,7 @@ def test_a_stream_ends_with_its_session(make_pool: MakePool) -> None:
         assert session.session_id == session_id
 
 
-# ---- servers and networks that fail --------------------------------------------------------------
+# ---- server and network failures -----------------------------------------------------------------
 
 
 def test_hung_server_respects_deadline(make_pool: MakePool, proxy: TcpProxy) -> None:
@@ -421,12 +437,12 @@ def test_hanging_connect_does_not_block_others(
     proxy.hang(connections=1)
     pool = make_pool(proxy.url, min_idle=0, max_size=3, connect_timeout=20.0)
     began = time.monotonic()
-    with pool.connection(), pool.connection():  # as many as do not hang
+    with pool.connection(), pool.connection():  # all that do not hang
         assert time.monotonic() - began < 10
         assert pool.stats().conn_in_use == 2
 
 
-def test_a_check_finds_what_the_network_lost(make_pool: MakePool, proxy: TcpProxy) -> None:
+def test_check_drops_lost_connections(make_pool: MakePool, proxy: TcpProxy) -> None:
     pool = make_pool(proxy.url, max_size=1, healthcheck_after_idle=0.0, connect_timeout=0.5)
     assert pool.query("SELECT 1").scalar() == 1
     proxy.black_hole()
@@ -436,7 +452,7 @@ def test_a_check_finds_what_the_network_lost(make_pool: MakePool, proxy: TcpProx
     assert pool.stats().conn_idle == 1
 
 
-def test_callers_wait_for_a_server_that_comes_back(
+def test_callers_wait_for_returning_server(
     make_pool: MakePool, proxy: TcpProxy, threads: ThreadPoolExecutor
 ) -> None:
     proxy.stop()
@@ -449,7 +465,7 @@ def test_callers_wait_for_a_server_that_comes_back(
     assert waiter.result().scalar() == 1
 
 
-def test_a_server_that_stays_away_is_told_of(make_pool: MakePool, proxy: TcpProxy) -> None:
+def test_unreachable_server_calls_on_reconnect_failed(make_pool: MakePool, proxy: TcpProxy) -> None:
     proxy.stop()
     told: list[Any] = []
     pool = make_pool(proxy.url, reconnect_timeout=0.2, on_reconnect_failed=told.append, name="lost")
@@ -467,7 +483,7 @@ def test_adversity(
     client: swanlake.FlightSQLClient,
     threads: ThreadPoolExecutor,
 ) -> None:
-    """However the network fails, callers get an answer or an error, and the pool stays whole."""
+    """Whatever fails in the network, callers get an answer or an error, and the pool recovers."""
     chance = random.Random(7)
     pool = make_pool(proxy.url, max_size=3, connect_timeout=0.5, healthcheck_after_idle=0.05)
     over = threading.Event()
@@ -499,7 +515,7 @@ def test_adversity(
     eventually(lambda: client.status()["statements_running"] == 0)
 
 
-# ---- owners --------------------------------------------------------------------------------------
+# ---- the pool as a whole -------------------------------------------------------------------------
 
 
 def test_close_fails_waiters(make_pool: MakePool, threads: ThreadPoolExecutor) -> None:
@@ -522,7 +538,7 @@ def test_close_with_running_query(
     make_pool: MakePool, client: swanlake.FlightSQLClient, threads: ThreadPoolExecutor
 ) -> None:
     pool = make_pool(max_size=1)
-    endless = threads.submit(pool.query, ENDLESS)
+    endless = threads.submit(pool.query, ENDLESS_QUERY)
     eventually(lambda: client.status()["statements_running"] >= 1)
     began = time.monotonic()
     pool.close(timeout=0.3)
@@ -554,7 +570,7 @@ def test_configure_is_called_with_every_new_connection(make_pool: MakePool) -> N
     assert pool.stats().conn_created == 2
 
 
-def test_a_configure_that_fails_is_told(make_pool: MakePool) -> None:
+def test_failing_configure_is_raised(make_pool: MakePool) -> None:
     def configure(connection: Any) -> None:
         raise ZeroDivisionError
 
@@ -579,7 +595,7 @@ def test_resize_and_drain(make_pool: MakePool) -> None:
     assert pool.stats().requests == 0
 
 
-def test_idle_connections_are_closed_by_themselves(make_pool: MakePool) -> None:
+def test_idle_connections_are_closed(make_pool: MakePool) -> None:
     pool = make_pool(min_idle=0, max_size=1, idle_ttl=0.1)
     pool.query("SELECT 1")
     eventually(lambda: pool.stats().conn_idle == 0)
@@ -595,7 +611,7 @@ def test_no_thread_or_fd_leak_after_50_open_close(make_pool: MakePool) -> None:
             with pool.acquire_session() as session:
                 session.query("SELECT 1")
 
-    others = _threads()  # of writers before this, whose server hung
+    others = _threads()  # of earlier writers whose server hung
     once()
     eventually(lambda: _threads() <= others)
     descriptors = process.num_fds()
@@ -606,30 +622,31 @@ def test_no_thread_or_fd_leak_after_50_open_close(make_pool: MakePool) -> None:
 
 
 def _threads() -> set[threading.Thread]:
-    """The threads of the client's that run now."""
+    """The running threads of the client."""
     return {one for one in threading.enumerate() if one.name.startswith("swanlake-")}
 
 
-def test_a_forked_child_is_told_at_once(make_pool: MakePool) -> None:
+def test_forked_child_of_pool_gets_error(make_pool: MakePool) -> None:
     pool = make_pool(max_size=1)
     pool.query("SELECT 1")
-    real: Any = getattr(pool, "_real", pool)
+    wrapped: Any = getattr(pool, "_wrapped", pool)
     child = os.fork()
     if child == 0:
-        for use in (real._keeper.ask, real.stats, real.drain):
-            try:
-                use()
-                os._exit(1)
-            except ForkedProcess:
-                pass
-        real._keeper.close().result(0)
-        os._exit(7)
+        code = 1
+        try:
+            for use in (wrapped._runtime.enqueue, wrapped.stats, wrapped.drain):
+                with pytest.raises(ForkedProcess):
+                    use()
+            wrapped._runtime.close().result(0)
+            code = 7
+        finally:
+            os._exit(code)  # whatever happens: the child must not run other tests
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 7
     assert pool.query("SELECT 1").scalar() == 1
 
 
-def test_a_forgotten_pool_warns_and_lets_go(server: ServerProcess) -> None:
+def test_collected_pool_warns_and_closes(server: ServerProcess) -> None:
     others = _threads()
     pool = swanlake.Pool(server.url, max_size=1)
     pool.query("SELECT 1")
@@ -656,7 +673,7 @@ _FORGETFUL = {
 
 
 @pytest.mark.parametrize("forgotten", _FORGETFUL)
-def test_program_that_closes_nothing_ends(server: ServerProcess, forgotten: str) -> None:
+def test_program_without_close_ends(server: ServerProcess, forgotten: str) -> None:
     program = f"import swanlake\npool = swanlake.Pool({server.url!r})\n{_FORGETFUL[forgotten]}\n"
     ended = subprocess.run(
         [sys.executable, "-c", program], timeout=20, capture_output=True, text=True, check=False

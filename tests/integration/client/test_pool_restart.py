@@ -1,4 +1,4 @@
-"""Servers of a test's own: killed and started again, or guarded."""
+"""Pools and servers that are killed, restarted or require a token."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from swanlake.errors import ConnectionLost, NotAuthenticated, SessionLost, SwanLakeError
-from tests.flight import eventually
 from tests.server_process import ServerProcess
+from tests.waiting import eventually
 
 StartServer = Callable[..., ServerProcess]
 MakeBoth = Callable[..., list[Any]]
@@ -21,7 +21,7 @@ CALLERS = 4
 
 
 class Load:
-    """Callers who query a pool without end."""
+    """Threads that query a pool until they are stopped."""
 
     def __init__(self, pool: Any, threads: ThreadPoolExecutor) -> None:
         self._pool = pool
@@ -39,7 +39,7 @@ class Load:
                 self.failed.append(error)
 
     def goes_on(self) -> bool:
-        """True when every caller has been served five times more."""
+        """True when every caller got five more answers."""
         goal = [served + 5 for served in self.served]
         return bool(
             eventually(lambda: all(self.served[one] >= goal[one] for one in range(CALLERS)))
@@ -52,7 +52,7 @@ class Load:
 
 
 def test_server_restart_raises_session_lost(make_both: MakeBoth, start_server: StartServer) -> None:
-    """kill -9 under load: a session is not silently another one, and the pool goes on."""
+    """kill -9 under load: sessions get SessionLost, and the pool recovers."""
     server = start_server()
     pools = make_both(server.url, max_size=3, connect_timeout=2.0)
     sessions = [pool.acquire_session() for pool in pools]
@@ -67,7 +67,7 @@ def test_server_restart_raises_session_lost(make_both: MakeBoth, start_server: S
         for load in loads:
             load.end()
     for load in loads:
-        # Each caller can fail with the one retry of what was under way, and no more.
+        # Each caller fails at most once, when its only retry fails too.
         assert len(load.failed) <= CALLERS, load.failed
     for session in sessions:
         with pytest.raises((SessionLost, ConnectionLost)):
@@ -81,10 +81,10 @@ def test_server_restart_raises_session_lost(make_both: MakeBoth, start_server: S
         assert (stats.conn_in_use, stats.waiting) == (0, 0)
 
 
-def test_wrong_credentials_are_told_at_once(
+def test_wrong_credentials_fail_at_once(
     make_both: MakeBoth, start_server: StartServer, tmp_path: Path
 ) -> None:
-    """Waiting does not make a token right."""
+    """A wrong token is not retried."""
     home = tmp_path / "guarded"
     (home / "tokens").mkdir(parents=True)
     (home / "tokens" / "alice").write_text("right")

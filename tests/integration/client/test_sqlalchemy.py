@@ -67,7 +67,7 @@ MANY_TYPES: dict[str, tuple[Any, Any]] = {
 }
 
 
-def test_values_of_all_types_come_back_as_they_went(engine: sa.Engine) -> None:
+def test_values_of_all_types_round_trip(engine: sa.Engine) -> None:
     columns = [sa.Column(name, kind) for name, (kind, _) in MANY_TYPES.items()]
     table = sa.Table('Many "types', sa.MetaData(), *columns)
     row = {name: value for name, (_, value) in MANY_TYPES.items()}
@@ -93,7 +93,7 @@ def test_values_of_all_types_come_back_as_they_went(engine: sa.Engine) -> None:
     assert not sa.inspect(engine).has_table('Many "types')
 
 
-def test_rows_are_inserted_selected_changed_and_deleted(engine: sa.Engine) -> None:
+def test_insert_select_update_delete(engine: sa.Engine) -> None:
     places = sa.Table(
         "sa_places",
         sa.MetaData(),
@@ -120,7 +120,7 @@ def test_rows_are_inserted_selected_changed_and_deleted(engine: sa.Engine) -> No
         assert connection.execute(places.delete().where(matched)).rowcount == 1
 
 
-def test_an_error_is_sqlalchemys_and_swanlakes(engine: sa.Engine) -> None:
+def test_error_wraps_swanlake_error(engine: sa.Engine) -> None:
     run(engine, "CREATE TABLE sa_errors (i INTEGER NOT NULL)")
     cases: list[tuple[str, type[exc.DBAPIError], type[errors.SwanLakeError]]] = [
         ("SELECT nowhere", exc.ProgrammingError, errors.InvalidStatement),
@@ -135,7 +135,7 @@ def test_an_error_is_sqlalchemys_and_swanlakes(engine: sa.Engine) -> None:
         assert raised.value.orig.query_id
 
 
-def test_nothing_numbers_rows(engine: sa.Engine) -> None:
+def test_no_autoincrement(engine: sa.Engine) -> None:
     key = sa.Column("id", sa.Integer, primary_key=True)
     table = sa.Table("sa_numbers", sa.MetaData(), key, sa.Column("s", sa.String))
     table.create(engine)
@@ -154,7 +154,7 @@ class Place(Base):
     height: Mapped[int]
 
 
-def test_the_orm_works_with_keys_of_ones_own(engine: sa.Engine) -> None:
+def test_orm_works_with_application_keys(engine: sa.Engine) -> None:
     Base.metadata.create_all(engine)
     with Session(engine) as session:
         session.add_all([Place(city="Bern", height=540), Place(city="Oslo", height=23)])
@@ -172,7 +172,7 @@ def test_the_orm_works_with_keys_of_ones_own(engine: sa.Engine) -> None:
 # ---- transactions and connections ----------------------------------------------------------------
 
 
-def test_transactions_commit_roll_back_and_have_no_savepoints(engine: sa.Engine) -> None:
+def test_commit_rollback_and_no_savepoints(engine: sa.Engine) -> None:
     run(engine, "CREATE TABLE sa_transactions (i INTEGER)")
     with engine.connect() as connection:
         connection.exec_driver_sql("INSERT INTO sa_transactions VALUES (1)")
@@ -190,7 +190,7 @@ def test_transactions_commit_roll_back_and_have_no_savepoints(engine: sa.Engine)
     assert rows == [(2,), (3,)]
 
 
-def test_a_result_can_be_left_in_the_middle(engine: sa.Engine) -> None:
+def test_result_can_be_closed_early(engine: sa.Engine) -> None:
     with engine.connect().execution_options(stream_results=True) as connection:
         result = connection.exec_driver_sql("FROM range(1_000_000_000_000)")
         assert result.fetchmany(2) == [(0,), (1,)]
@@ -200,7 +200,7 @@ def test_a_result_can_be_left_in_the_middle(engine: sa.Engine) -> None:
         assert connection.scalar(sa.text("SELECT :x + 1"), {"x": 1}) == 2
 
 
-def test_a_pool_that_pings_survives_a_restart(start_server: Callable[..., ServerProcess]) -> None:
+def test_pool_with_ping_survives_restart(start_server: Callable[..., ServerProcess]) -> None:
     first = start_server()
     engine = sa.create_engine(url_of(first), pool_pre_ping=True)
     with engine.connect() as connection:
@@ -213,7 +213,7 @@ def test_a_pool_that_pings_survives_a_restart(start_server: Callable[..., Server
     engine.dispose()
 
 
-def test_a_connection_that_was_lost_is_not_used_again(
+def test_lost_connection_is_not_reused(
     start_server: Callable[..., ServerProcess],
 ) -> None:
     first = start_server()
@@ -229,7 +229,7 @@ def test_a_connection_that_was_lost_is_not_used_again(
     engine.dispose()
 
 
-def test_the_url_names_the_catalog(engine: sa.Engine, server: ServerProcess) -> None:
+def test_engine_url_selects_catalog(engine: sa.Engine, server: ServerProcess) -> None:
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.exec_driver_sql("CALL swanlake_create_catalog('sa_other')")
         here = connection.exec_driver_sql("SELECT current_catalog()").scalar()
@@ -261,7 +261,7 @@ def reflected(engine: sa.Engine) -> sa.Engine:
     return engine
 
 
-def test_schemas_tables_and_views_are_found(reflected: sa.Engine) -> None:
+def test_schemas_tables_and_views_are_reflected(reflected: sa.Engine) -> None:
     inspector = sa.inspect(reflected)
     assert inspector.default_schema_name == "main"
     assert {"main", "sa_schema"} <= set(inspector.get_schema_names())
@@ -271,13 +271,13 @@ def test_schemas_tables_and_views_are_found(reflected: sa.Engine) -> None:
     assert "wide" not in inspector.get_table_names()
     assert "SELECT i, s FROM" in inspector.get_view_definition("narrow", "sa_schema")
     assert inspector.has_table("wide", "sa_schema")
-    assert inspector.has_table("WIDE", "sa_schema")  # as in a statement
+    assert inspector.has_table("WIDE", "sa_schema")  # names ignore case
     assert inspector.has_table("narrow", "sa_schema")
     assert not inspector.has_table("wide")
     assert inspector.get_sequence_names() == []
 
 
-def test_columns_have_types_defaults_and_comments(reflected: sa.Engine) -> None:
+def test_columns_are_reflected(reflected: sa.Engine) -> None:
     inspector = sa.inspect(reflected)
     columns = {one["name"]: one for one in inspector.get_columns("wide", "sa_schema")}
     i, decimal, text = columns["i"], columns["Dec"], columns["s"]
@@ -306,7 +306,7 @@ def test_columns_have_types_defaults_and_comments(reflected: sa.Engine) -> None:
     assert [one["name"] for one in inspector.get_columns("narrow", "sa_schema")] == ["i", "s"]
 
 
-def test_there_are_no_keys_and_no_indexes(reflected: sa.Engine) -> None:
+def test_no_keys_and_indexes_are_reflected(reflected: sa.Engine) -> None:
     inspector = sa.inspect(reflected)
     assert inspector.get_pk_constraint("wide", "sa_schema")["constrained_columns"] == []
     assert inspector.get_foreign_keys("wide", "sa_schema") == []
@@ -315,7 +315,7 @@ def test_there_are_no_keys_and_no_indexes(reflected: sa.Engine) -> None:
     assert inspector.get_check_constraints("wide", "sa_schema") == []
 
 
-def test_what_is_not_there_is_said_not_to_be(reflected: sa.Engine) -> None:
+def test_missing_table_raises_no_such_table(reflected: sa.Engine) -> None:
     inspector = sa.inspect(reflected)
     with pytest.raises(exc.NoSuchTableError):
         inspector.get_columns("nowhere")
@@ -327,7 +327,7 @@ def test_what_is_not_there_is_said_not_to_be(reflected: sa.Engine) -> None:
         sa.Table("nowhere", sa.MetaData(), autoload_with=reflected)
 
 
-def test_a_whole_schema_is_reflected_in_a_few_queries(reflected: sa.Engine) -> None:
+def test_schema_is_reflected_in_few_queries(reflected: sa.Engine) -> None:
     run(reflected, *(f"CREATE OR REPLACE TABLE sa_schema.t{n} (i INTEGER)" for n in range(5)))
     seen: list[str] = []
     sa.event.listen(reflected, "before_cursor_execute", lambda *call: seen.append(call[2]))
@@ -344,7 +344,7 @@ def test_a_whole_schema_is_reflected_in_a_few_queries(reflected: sa.Engine) -> N
     run(reflected, *(f"DROP TABLE sa_schema.t{n}" for n in range(5)))
 
 
-def test_temporary_tables_belong_to_their_connection(engine: sa.Engine) -> None:
+def test_temporary_tables_are_private_to_their_connection(engine: sa.Engine) -> None:
     with engine.connect() as connection:
         key = sa.Column("id", sa.Integer, primary_key=True)
         mine = sa.Table("sa_mine", sa.MetaData(), key, prefixes=["TEMPORARY"])
@@ -359,7 +359,7 @@ def test_temporary_tables_belong_to_their_connection(engine: sa.Engine) -> None:
             connection.execute(mine.insert(), {"id": 1})
 
 
-def test_what_a_tool_like_superset_asks(reflected: sa.Engine) -> None:
+def test_queries_of_superset(reflected: sa.Engine) -> None:
     inspector = sa.inspect(reflected)
     schema = "sa_schema"
     for name in [*inspector.get_table_names(schema), *inspector.get_view_names(schema)]:
@@ -398,7 +398,7 @@ def frame() -> pd.DataFrame:
     return frame
 
 
-def test_a_frame_goes_to_the_lake_and_comes_back(engine: sa.Engine, frame: pd.DataFrame) -> None:
+def test_data_frame_round_trips(engine: sa.Engine, frame: pd.DataFrame) -> None:
     assert frame.to_sql("pandas_frame", engine, index=False) == len(frame)
     back = pd.read_sql("SELECT * FROM pandas_frame ORDER BY i", engine)
     pd.testing.assert_frame_equal(back, frame, check_dtype=False)
@@ -408,7 +408,7 @@ def test_a_frame_goes_to_the_lake_and_comes_back(engine: sa.Engine, frame: pd.Da
     assert kinds == {"i": "BIGINT", "x": "DOUBLE", "s": "VARCHAR", "t": "TIMESTAMP", "b": "BOOLEAN"}
 
 
-def test_a_frame_is_appended_replaced_or_refused(engine: sa.Engine, frame: pd.DataFrame) -> None:
+def test_data_frame_append_replace_and_fail(engine: sa.Engine, frame: pd.DataFrame) -> None:
     count = sa.text("SELECT count(*) FROM pandas_modes")
     with engine.connect() as connection:
         for mode, rows in (("replace", 5_000), ("append", 10_000), ("replace", 5_000)):
@@ -421,7 +421,7 @@ def test_a_frame_is_appended_replaced_or_refused(engine: sa.Engine, frame: pd.Da
     assert len(pd.read_sql_table("pandas_multi", engine, index_col="index")) == 50
 
 
-def test_many_rows_are_one_insert(engine: sa.Engine, frame: pd.DataFrame) -> None:
+def test_many_rows_are_sent_as_one_insert(engine: sa.Engine, frame: pd.DataFrame) -> None:
     seen: list[bool] = []
     sa.event.listen(
         engine,
@@ -429,10 +429,10 @@ def test_many_rows_are_one_insert(engine: sa.Engine, frame: pd.DataFrame) -> Non
         lambda *call: seen.append(call[5]) if call[2].startswith("INSERT") else None,
     )
     frame.to_sql("pandas_one_insert", engine)
-    assert seen == [True]  # executemany, once
+    assert seen == [True]  # one executemany
 
 
-def test_reading_with_parameters_chunks_and_tables(engine: sa.Engine, frame: pd.DataFrame) -> None:
+def test_read_sql_with_parameters_chunks_and_tables(engine: sa.Engine, frame: pd.DataFrame) -> None:
     frame.to_sql("pandas_read", engine, index=False)
     query = sa.text("SELECT i FROM pandas_read WHERE i < :limit")
     assert len(pd.read_sql(query, engine, params={"limit": 10})) == 10
@@ -443,7 +443,7 @@ def test_reading_with_parameters_chunks_and_tables(engine: sa.Engine, frame: pd.
     assert chunks == [2_000, 2_000, 1_000]
 
 
-def test_a_foreign_key_is_left_out_with_a_warning(engine: sa.Engine) -> None:
+def test_foreign_key_is_omitted_with_warning(engine: sa.Engine) -> None:
     metadata = sa.MetaData()
     sa.Table("sa_parent", metadata, sa.Column("id", sa.Integer, primary_key=True))
     sa.Table("sa_child", metadata, sa.Column("of", sa.ForeignKey("sa_parent.id"), index=True))

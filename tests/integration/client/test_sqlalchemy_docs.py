@@ -13,16 +13,16 @@ from tests.server_process import ServerProcess
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "sqlalchemy.md").read_text()
 
 
-def test_the_examples_run(start_server: Callable[..., ServerProcess]) -> None:
+def test_sqlalchemy_examples_run(start_server: Callable[..., ServerProcess]) -> None:
     server = start_server()
     for example in re.findall(r"```python\n(.*?)```", DOCUMENT, re.DOTALL):
         names: dict[str, object] = {}
         exec(example.replace("127.0.0.1:4214", f"127.0.0.1:{server.port}"), names)
         if "engine" in names:
             names["engine"].dispose()  # type: ignore[attr-defined]
-    gc.collect()  # what an example forgot to close would say so here
+    gc.collect()  # warns about anything that an example did not close
 
 
-def test_the_options_of_a_url_are_documented() -> None:
+def test_url_options_are_documented() -> None:
     documented = set(re.findall(r"^\| `(\w+)` \|", DOCUMENT, re.MULTILINE))
     assert {"tls", *_OPTIONS} <= documented

@@ -1,4 +1,4 @@
-"""What a program with OpenTelemetry sees of its pool."""
+"""Spans and metrics of a pool in a program with OpenTelemetry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writers against a real server: what is acknowledged is there, what is not is told."""
+"""Writers against a real server: acknowledged rows are written, failures are reported."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -22,7 +24,7 @@ import pytest
 import swanlake
 from swanlake import FlightSQLClient
 from swanlake.client import Acknowledged, AsyncWriter, Failure, Writer, WriterOptions
-from swanlake.client.address import Address
+from swanlake.client.transport.address import Address
 from swanlake.errors import (
     CommitConflict,
     ConnectionLost,
@@ -35,14 +37,14 @@ from swanlake.errors import (
     WriterClosed,
     WriterTimeout,
 )
-from tests.flight import eventually
-from tests.integration.client.troubled import Held, Troubled
-from tests.integration.client.twins import twin
+from tests.integration.client.blocking import Blocking, EventLoopThread
+from tests.integration.client.failing_server import BlockedConnections, FaultyConnections
 from tests.server_process import ServerProcess
+from tests.waiting import eventually
 
 Make = Callable[..., Any]
 Start = Callable[..., ServerProcess]
-#: Nobody listens there.
+#: No server listens on this port.
 NOWHERE = "grpc://127.0.0.1:9"
 
 
@@ -60,23 +62,25 @@ def swans(client: FlightSQLClient) -> str:
 
 
 @pytest.fixture(params=["threads", "tasks"])
-def maker(request: pytest.FixtureRequest) -> Iterator[Any]:
-    with twin(request.param) as maker:
-        yield maker
+def writer_at(request: pytest.FixtureRequest) -> Iterator[Make]:
+    """Makes writers for a URL; the test runs once for threads and once for tasks."""
+    if request.param == "threads":
+        yield lambda url, table, **options: Writer(Address.parse(url), table, **options)
+        return
+    with closing(EventLoopThread()) as loop:
+        yield lambda url, table, **options: Blocking(
+            loop, loop.call(AsyncWriter, Address.parse(url), table, **options)
+        )
 
 
 @pytest.fixture
-def writer(maker: Any, server: ServerProcess) -> Make:
-    """Makes writers on the shared server, of either kind."""
-
-    def make(table: str, **options: Any) -> Any:
-        return maker.writer(server.url, table, **options)
-
-    return make
+def writer(writer_at: Make, server: ServerProcess) -> Make:
+    """Makes writers on the shared server."""
+    return partial(writer_at, server.url)
 
 
 def rows(client: FlightSQLClient, table: str) -> list[tuple[Any, ...]]:
-    """All rows, wherever they are."""
+    """All rows of a table, in the lake and in the queue."""
     both = f"FROM (FROM {table} UNION ALL FROM duckling_queue.{table}) ORDER BY ALL"
     return [tuple(row.values()) for row in client.query(both).to_pylist()]
 
@@ -91,10 +95,10 @@ class Swan:
     name: str
 
 
-# ---- rows in, rows there -------------------------------------------------------------------------
+# ---- writing -------------------------------------------------------------------------------------
 
 
-def test_rows_of_all_kinds_are_there_when_the_block_ends(
+def test_rows_of_all_kinds_are_written_at_block_end(
     writer: Make, client: FlightSQLClient, swans: str
 ) -> None:
     with writer(swans) as w:
@@ -117,7 +121,7 @@ def test_rows_of_all_kinds_are_there_when_the_block_ends(
     assert w.closed
 
 
-def test_a_flush_returns_when_all_is_acknowledged(
+def test_flush_waits_for_acknowledgements(
     writer: Make, client: FlightSQLClient, swans: str
 ) -> None:
     heard: list[Acknowledged] = []
@@ -130,15 +134,15 @@ def test_a_flush_returns_when_all_is_acknowledged(
         w.flush()
 
 
-def test_a_few_rows_do_not_wait_for_more(writer: Make, client: FlightSQLClient, swans: str) -> None:
+def test_few_rows_are_sent_after_max_delay(
+    writer: Make, client: FlightSQLClient, swans: str
+) -> None:
     with writer(swans, max_delay=0.01) as w:
         w.write({"id": 1})
         eventually(lambda: ids(client, swans) == [1])
 
 
-def test_a_writer_of_a_client_is_no_part_of_its_transaction(
-    client: FlightSQLClient, swans: str
-) -> None:
+def test_writer_is_independent_of_transaction(client: FlightSQLClient, swans: str) -> None:
     with client.writer(swans, WriterOptions(columns=["name", "id"]), max_rows=5) as w:
         with client.transaction():
             w.write(("a", 1))
@@ -149,14 +153,16 @@ def test_a_writer_of_a_client_is_no_part_of_its_transaction(
     assert ids(client, swans) == [1]
 
 
-def test_straight_to_the_lake(writer: Make, client: FlightSQLClient, swans: str) -> None:
+def test_writer_without_queue_commits_to_lake(
+    writer: Make, client: FlightSQLClient, swans: str
+) -> None:
     with writer(swans, queue=False, schema="main") as w:
         w.write_many([{"id": 1}, {"id": 2}])
         w.flush()
         assert client.query(f"SELECT count(*) FROM {swans}").to_pylist() == [{"count_star()": 2}]
 
 
-def test_a_catalog_of_ones_choice(writer: Make, client: FlightSQLClient) -> None:
+def test_writer_uses_the_catalog_option(writer: Make, client: FlightSQLClient) -> None:
     catalog = f"c_{uuid4().hex[:8]}"
     client.execute(f"CALL swanlake_create_catalog('{catalog}')")
     client.execute(f"CREATE TABLE {catalog}.main.t (id BIGINT)")
@@ -188,7 +194,7 @@ def test_many_tasks_share_a_writer(
     assert ids(client, swans) == list(range(2000))
 
 
-def test_a_producer_that_goes_on_takes_nothing_twice(
+def test_continued_producer_duplicates_nothing(
     writer: Make, client: FlightSQLClient, swans: str
 ) -> None:
     producer = f"sensor-{swans}"
@@ -196,7 +202,7 @@ def test_a_producer_that_goes_on_takes_nothing_twice(
         w.write({"id": 0})
         w.flush()
         w.write({"id": 1})
-    # It died before it could note that batch 1 was acknowledged.
+    # As if it died before it recorded that batch 1 was acknowledged.
     with writer(swans, producer=producer, first_sequence=1) as w:
         w.write({"id": 1})
         w.flush()
@@ -205,10 +211,10 @@ def test_a_producer_that_goes_on_takes_nothing_twice(
     assert w.report().next_sequence == 3
 
 
-# ---- rows and tables that are wrong --------------------------------------------------------------
+# ---- wrong rows and tables -----------------------------------------------------------------------
 
 
-def test_a_bad_row_is_refused_at_once_and_others_are_not(
+def test_bad_row_is_refused_and_others_are_written(
     writer: Make, client: FlightSQLClient, swans: str
 ) -> None:
     with writer(swans) as w:
@@ -223,10 +229,10 @@ def test_a_bad_row_is_refused_at_once_and_others_are_not(
     assert ids(client, swans) == [1, 2]
 
 
-def test_a_new_column_is_noticed(
+def test_new_column_is_detected(
     writer: Make, client: FlightSQLClient, swans: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("swanlake.client.outbox._ASK_AGAIN", 0.0)
+    monkeypatch.setattr("swanlake.client.writer.sender._DESCRIBE_INTERVAL", 0.0)
     with writer(swans) as w:
         w.write({"id": 1})
         client.execute(f"ALTER TABLE {swans} ADD COLUMN age INTEGER")
@@ -234,7 +240,7 @@ def test_a_new_column_is_noticed(
     assert rows(client, swans) == [(1, None, "none", None), (2, None, "none", 7)]
 
 
-def test_a_table_that_is_not_there(writer: Make, client: FlightSQLClient) -> None:
+def test_missing_table_is_an_error(writer: Make, client: FlightSQLClient) -> None:
     name = f"later_{uuid4().hex[:8]}"
     with writer(name) as w:
         with pytest.raises(InvalidStatement, match=name):
@@ -244,7 +250,7 @@ def test_a_table_that_is_not_there(writer: Make, client: FlightSQLClient) -> Non
     assert ids(client, name) == [1]
 
 
-def test_what_the_server_refuses_is_raised_by_the_next_call(
+def test_refused_batch_is_raised_by_next_call(
     writer: Make, client: FlightSQLClient, swans: str
 ) -> None:
     with writer(swans) as w:
@@ -259,12 +265,12 @@ def test_what_the_server_refuses_is_raised_by_the_next_call(
         assert failure.table.column("id").to_pylist() == [2]
         assert isinstance(failure.error, NotFound)
         client.execute(f"CREATE TABLE {swans} (id BIGINT, name VARCHAR)")
-        w.write({"id": 3, "name": "goes on"})  # told once; and the table was asked for again
+        w.write({"id": 3, "name": "goes on"})  # reported once; the table was described again
     assert rows(client, swans) == [(3, "goes on")]
     assert (w.report().rows_acknowledged, w.report().rows_failed) == (2, 1)
 
 
-def test_what_is_given_up_goes_to_on_error(
+def test_failed_batch_is_reported_to_on_error(
     writer: Make, client: FlightSQLClient, swans: str
 ) -> None:
     heard: list[Failure] = []
@@ -277,7 +283,7 @@ def test_what_is_given_up_goes_to_on_error(
         assert [failure.table.column("id").to_pylist() for failure in heard] == [[2]]
 
 
-def test_an_on_error_that_raises_hides_nothing(
+def test_failure_is_raised_if_on_error_raises(
     writer: Make, client: FlightSQLClient, swans: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     def raises(_: Failure) -> None:
@@ -293,7 +299,7 @@ def test_an_on_error_that_raises_hides_nothing(
     assert "a callback raised" in caplog.text
 
 
-def test_an_error_in_the_block_is_not_hidden(
+def test_error_in_block_is_raised_with_note(
     writer: Make, client: FlightSQLClient, swans: str
 ) -> None:
     def fails_in_its_block() -> None:
@@ -309,11 +315,11 @@ def test_an_error_in_the_block_is_not_hidden(
     assert any("1 rows were not written" in note for note in raised.value.__notes__)
 
 
-# ---- servers that are not there ------------------------------------------------------------------
+# ---- missing servers -----------------------------------------------------------------------------
 
 
 def test_back_pressure(writer: Make, client: FlightSQLClient, swans: str) -> None:
-    held = Held()
+    held = BlockedConnections()
     with writer(swans, connect=held, max_rows=1, max_pending_rows=3) as w:
         w.write({"id": 0})
         assert held.reached.wait(30)
@@ -331,10 +337,10 @@ def test_back_pressure(writer: Make, client: FlightSQLClient, swans: str) -> Non
     assert ids(client, swans) == [0, 1, 2, 3]
 
 
-def test_a_cancelled_write_takes_nothing(
+def test_cancelled_write_takes_no_row(
     server: ServerProcess, client: FlightSQLClient, swans: str
 ) -> None:
-    held = Held()
+    held = BlockedConnections()
 
     async def write() -> None:
         address = Address.parse(server.url)
@@ -352,12 +358,12 @@ def test_a_cancelled_write_takes_nothing(
     assert ids(client, swans) == [0, 2]
 
 
-def test_a_server_that_comes_later(maker: Any, start_server: Start) -> None:
+def test_writer_waits_for_server_to_start(writer_at: Make, start_server: Start) -> None:
     server = start_server()
     with swanlake.connect(server.url) as client:
         client.execute("CREATE TABLE t (id BIGINT)")
     server.stop()
-    with maker.writer(server.url, "t") as w:
+    with writer_at(server.url, "t") as w:
         with pytest.raises(WriterTimeout, match="SERVER_UNREACHABLE"):
             w.write({"id": 0}, timeout=0.3)
         with ThreadPoolExecutor(1) as pool:
@@ -368,11 +374,11 @@ def test_a_server_that_comes_later(maker: Any, start_server: Start) -> None:
         assert ids(client, "t") == [1]
 
 
-def test_a_server_that_is_restarted(maker: Any, start_server: Start) -> None:
+def test_writer_survives_server_restart(writer_at: Make, start_server: Start) -> None:
     server = start_server()
     with swanlake.connect(server.url) as client:
         client.execute("CREATE TABLE t (id BIGINT)")
-    with maker.writer(server.url, "t", max_rows=10) as w:
+    with writer_at(server.url, "t", max_rows=10) as w:
         w.write_many({"id": number} for number in range(100))
         w.flush()
         server.stop()
@@ -384,11 +390,11 @@ def test_a_server_that_is_restarted(maker: Any, start_server: Start) -> None:
         assert ids(client, "t") == list(range(200))
 
 
-def test_an_end_without_a_server_is_bounded_and_tells(maker: Any, start_server: Start) -> None:
+def test_close_without_server_is_bounded(writer_at: Make, start_server: Start) -> None:
     server = start_server()
     with swanlake.connect(server.url) as client:
         client.execute("CREATE TABLE t (id BIGINT)")
-    w = maker.writer(server.url, "t", max_rows=10)
+    w = writer_at(server.url, "t", max_rows=10)
     w.write({"id": 0})
     w.flush()
     server.kill()
@@ -401,22 +407,20 @@ def test_an_end_without_a_server_is_bounded_and_tells(maker: Any, start_server: 
     assert kept == list(range(1, 26))
     assert isinstance(lost.value.failures[0].error, ServerUnavailable)
     assert w.report().rows_failed == 25
-    w.close()  # can be called again
+    w.close()  # idempotent
     with pytest.raises(WriterClosed):
         w.write({"id": 1})
 
 
-def test_an_end_with_a_server_that_hangs_is_bounded_and_tells(
-    maker: Any, start_server: Start
-) -> None:
+def test_close_with_hung_server_is_bounded(writer_at: Make, start_server: Start) -> None:
     server = start_server()
     with swanlake.connect(server.url) as client:
         client.execute("CREATE TABLE t (id BIGINT)")
-    w = maker.writer(server.url, "t", max_rows=1)
+    w = writer_at(server.url, "t", max_rows=1)
     w.write({"id": 0})
     w.flush()
     server.process.send_signal(signal.SIGSTOP)
-    os.waitpid(server.process.pid, os.WUNTRACED)  # until then it may answer
+    os.waitpid(server.process.pid, os.WUNTRACED)  # it may answer until it is stopped
     try:
         w.write_many([{"id": 1}, {"id": 2}])
         began = time.monotonic()
@@ -428,10 +432,10 @@ def test_an_end_with_a_server_that_hangs_is_bounded_and_tells(
         server.process.send_signal(signal.SIGCONT)
 
 
-def test_an_end_that_is_interrupted_tells_what_was_lost(
+def test_interrupted_close_notes_lost_rows(
     client: FlightSQLClient, server: ServerProcess, swans: str
 ) -> None:
-    held = Held()
+    held = BlockedConnections()
     w = Writer(Address.parse(server.url), swans, connect=held)
     w.write({"id": 1})
 
@@ -451,11 +455,11 @@ def test_an_end_that_is_interrupted_tells_what_was_lost(
     assert "1 rows were not written" in interrupted.value.__notes__[0]
 
 
-def test_a_batch_is_given_up_when_its_time_is_over(maker: Any, start_server: Start) -> None:
+def test_batch_fails_after_retry_timeout(writer_at: Make, start_server: Start) -> None:
     server = start_server()
     with swanlake.connect(server.url) as client:
         client.execute("CREATE TABLE t (id BIGINT)")
-    with maker.writer(server.url, "t", retry_timeout=0.3) as w:
+    with writer_at(server.url, "t", retry_timeout=0.3) as w:
         w.write({"id": 0})
         w.flush()
         server.kill()
@@ -465,8 +469,8 @@ def test_a_batch_is_given_up_when_its_time_is_over(maker: Any, start_server: Sta
         assert lost.value.failures[0].attempts > 1
 
 
-def test_a_writer_to_nowhere_can_be_closed(maker: Any) -> None:
-    w = maker.writer(NOWHERE, "t", retry_timeout=0.2)
+def test_unconnected_writer_can_be_closed(writer_at: Make) -> None:
+    w = writer_at(NOWHERE, "t", retry_timeout=0.2)
     with pytest.raises(ServerUnreachable):
         w.write({"id": 1})
     with ThreadPoolExecutor(1) as pool:
@@ -476,11 +480,11 @@ def test_a_writer_to_nowhere_can_be_closed(maker: Any) -> None:
             waiting.result(30)
 
 
-# ---- straight to the lake, where nothing has a name ----------------------------------------------
+# ---- without the queue: batches have no name -----------------------------------------------------
 
 
 @pytest.mark.parametrize("queue", [True, False])
-def test_only_what_has_a_name_is_sent_again_in_doubt(
+def test_unnamed_batch_in_doubt_is_not_resent(
     writer: Make, client: FlightSQLClient, swans: str, queue: bool
 ) -> None:
     def lose_the_answer(send: Callable[[], Any], number: int) -> Any:
@@ -489,36 +493,36 @@ def test_only_what_has_a_name_is_sent_again_in_doubt(
             raise ConnectionLost("after the server had done it")
         return answer
 
-    troubled = Troubled(lose_the_answer)
+    troubled = FaultyConnections(lose_the_answer)
     w = writer(swans, connect=troubled, queue=queue)
     w.write({"id": 1})
     if queue:
         w.close()
         assert w.report().retries == 1
     else:
-        with pytest.raises(RowsNotWritten, match="1 of them may have been all the same"):
+        with pytest.raises(RowsNotWritten, match="1 of them may have been written"):
             w.close()
     assert troubled.attempts == (2 if queue else 1)
     assert ids(client, swans) == [1]
 
 
-def test_without_a_name_too_what_was_not_done_is_sent_again(
+def test_unnamed_batch_is_resent_if_not_written(
     writer: Make, client: FlightSQLClient, swans: str
 ) -> None:
     def conflict_once(send: Callable[[], Any], number: int) -> Any:
         if number == 1:
-            raise CommitConflict("somebody else was first")
+            raise CommitConflict("another writer was first")
         return send()
 
-    with writer(swans, connect=Troubled(conflict_once), queue=False) as w:
+    with writer(swans, connect=FaultyConnections(conflict_once), queue=False) as w:
         w.write({"id": 1})
     assert ids(client, swans) == [1]
 
 
-# ---- the end of things ---------------------------------------------------------------------------
+# ---- closing -------------------------------------------------------------------------------------
 
 
-def test_a_program_that_forgets_to_close_loses_nothing(
+def test_program_without_close_loses_no_row(
     server: ServerProcess, client: FlightSQLClient, swans: str
 ) -> None:
     program = (
@@ -531,7 +535,7 @@ def test_a_program_that_forgets_to_close_loses_nothing(
     assert ids(client, swans) == list(range(100))
 
 
-def test_a_writer_that_is_dropped_warns_and_sends(client: FlightSQLClient, swans: str) -> None:
+def test_collected_writer_warns_and_sends(client: FlightSQLClient, swans: str) -> None:
     def forget_one() -> None:
         w = client.writer(swans, max_delay=60)
         w.write({"id": 1})
@@ -543,7 +547,7 @@ def test_a_writer_that_is_dropped_warns_and_sends(client: FlightSQLClient, swans
     eventually(lambda: ids(client, swans) == [1])
 
 
-def test_writers_leave_no_thread_behind(writer: Make, swans: str) -> None:
+def test_writers_leak_no_thread(writer: Make, swans: str) -> None:
     before = threading.active_count()
     for number in range(10):
         with writer(swans) as w:
@@ -551,7 +555,7 @@ def test_writers_leave_no_thread_behind(writer: Make, swans: str) -> None:
     assert threading.active_count() <= before
 
 
-def test_a_writer_shows_no_secrets() -> None:
+def test_writer_repr_hides_secrets() -> None:
     address = Address.parse(NOWHERE, token="secret")
     with Writer(address, "t") as w:
         assert repr(w) == f"<Writer of t at {NOWHERE} open>"

@@ -1,4 +1,4 @@
-"""A server as it is by default: its pipeline runs on Spark."""
+"""A server with the default runner, Spark."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from tests.server_process import ServerProcess
 
-#: Where the module with the transforms is found.
+#: The root of the module with the transforms.
 _ROOT = Path(__file__).parents[3]
 
 
@@ -22,7 +22,7 @@ def spark_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerPro
     server = ServerProcess(
         tmp_path_factory.mktemp("spark"),
         SWANLAKE_PIPELINE="spark",
-        SWANLAKE_TRANSFORMS="tests.integration.pipeline.some_transforms",
+        SWANLAKE_TRANSFORMS="tests.integration.jobs.sample_transforms",
         PYTHONPATH=os.pathsep.join([str(_ROOT), os.environ.get("PYTHONPATH", "")]),
     )
     with server:

@@ -1,4 +1,4 @@
-"""Transforms as users write them, for tables that the tests make."""
+"""Sample transforms, as users write them."""
 
 from __future__ import annotations
 

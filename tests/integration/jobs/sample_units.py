@@ -1,4 +1,4 @@
-"""Units that do what the tests want; Spark's workers import them from here."""
+"""Sample units; Spark's workers import them from here."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 @dataclass(frozen=True)
 class Square:
-    """Writes a file, and gives the square of a number."""
+    """Writes a file, and returns the square of a number."""
 
     number: int
     folder: Path
@@ -32,14 +32,14 @@ class Square:
 
 @dataclass(frozen=True)
 class Refused:
-    """DuckDB does not like it."""
+    """Fails in DuckDB."""
 
     def run(self, connection: duckdb.DuckDBPyConnection) -> int:
         connection.execute("SELECT CAST('swan' AS INTEGER)")
         return 0
 
     def undo(self, result: int) -> None:
-        """It wrote nothing."""
+        """Does nothing: no file was written."""
 
 
 class Unspeakable(Exception):
@@ -51,13 +51,13 @@ class Unspeakable(Exception):
 
 @dataclass(frozen=True)
 class Odd:
-    """Fails in a way that is its own."""
+    """Fails with an unpicklable error."""
 
     def run(self, connection: duckdb.DuckDBPyConnection) -> int:
         raise Unspeakable(1, 2)
 
     def undo(self, result: int) -> None:
-        """It wrote nothing."""
+        """Does nothing: no file was written."""
 
 
 @dataclass(frozen=True)
@@ -73,12 +73,12 @@ class Suicidal:
         return os.getpid()
 
     def undo(self, result: int) -> None:
-        """It wrote nothing."""
+        """Does nothing: no file was written."""
 
 
 @dataclass(frozen=True)
 class Endless:
-    """Says that it has begun, and does not end by itself."""
+    """Reports its start and never ends."""
 
     mark: Path
 
@@ -89,7 +89,7 @@ class Endless:
         return 0
 
     def undo(self, result: int) -> None:
-        """It wrote nothing."""
+        """Does nothing: no file was written."""
 
     def rows(self, connection: duckdb.DuckDBPyConnection) -> Iterator[pa.RecordBatch]:
         self.run(connection)

@@ -1,4 +1,4 @@
-"""Units on a real Spark: what comes back, and what happens when a part of it dies."""
+"""Units on a real Spark: results, and recovery when a process dies."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import pytest
 
 from swanlake.config import Settings
 from swanlake.errors import PipelineFailed, PipelineUnavailable
-from swanlake.lake.layout import Column, Table
-from swanlake.pipeline.runner import Unit
-from swanlake.pipeline.spark_runner import SparkRunner
-from tests.flight import eventually
-from tests.integration.lake.compacting import new_lab
-from tests.integration.lake.world import Engines, World
-from tests.integration.pipeline.some_units import Endless, Odd, Refused, Square, Suicidal
+from swanlake.jobs.runner import Unit
+from swanlake.jobs.spark.runner import SparkRunner
+from swanlake.lake.model.layout import Column, Table
+from tests.integration.jobs.sample_units import Endless, Odd, Refused, Square, Suicidal
+from tests.integration.lake.compaction_harness import new_case
+from tests.integration.lake.fixtures import Engines, LakeHarness
+from tests.waiting import eventually
 
 _ROOT = str(Path(__file__).parents[3])
 _START_SECONDS = 120
@@ -34,7 +34,7 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkRunner]:
         runner = SparkRunner(
             Settings(
                 home=tmp_path_factory.mktemp("spark") / "home",
-                transforms="tests.integration.pipeline.some_transforms",
+                transforms="tests.integration.jobs.sample_transforms",
             )
         )
         yield runner
@@ -58,44 +58,46 @@ def when_ready(runner: SparkRunner) -> None:
     eventually(lambda: runner.state == "ready", _START_SECONDS)
 
 
-def test_results_come_in_the_order_of_the_units(runner: SparkRunner, tmp_path: Path) -> None:
+def test_results_are_in_unit_order(runner: SparkRunner, tmp_path: Path) -> None:
     units = [Square(number, tmp_path) for number in range(7)]
     assert runner.run(units, "square numbers") == [number**2 for number in range(7)]
     assert len(list(tmp_path.iterdir())) == 7
     assert runner.run([], "do nothing") == []
 
 
-def test_a_unit_that_fails_undoes_the_others_and_keeps_its_error(
-    runner: SparkRunner, tmp_path: Path
-) -> None:
+def test_failed_unit_undoes_the_others(runner: SparkRunner, tmp_path: Path) -> None:
     units: list[Unit[int]] = [Square(1, tmp_path), Refused(), Square(2, tmp_path)]
     with pytest.raises(duckdb.ConversionException, match="swan"):
         runner.run(units, "fail")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_table_is_compacted(runner: SparkRunner, tmp_path: Path) -> None:
+def test_compaction_on_spark(runner: SparkRunner, tmp_path: Path) -> None:
     engines = Engines()
-    world = World(tmp_path / "catalogs", tmp_path, engines)
+    harness = LakeHarness(tmp_path / "catalogs", tmp_path, engines)
     try:
         insert = "INSERT INTO {t} SELECT range, 'v' || range FROM range"
-        lab = new_lab(world, "CREATE TABLE {t} (i INTEGER, s VARCHAR)", inlined=10)
-        lab(*(f"{insert}({first}, {first + 20})" for first in (0, 20, 40)))
-        lab("DELETE FROM {t} WHERE i BETWEEN 45 AND 50", f"{insert}(60, 63)")
-        with lab.unchanged():
-            report = lab.compact(runner=runner)
-        assert (report.files_merged, report.files_rewritten, report.rows_folded) == (2, 1, 3)
+        case = new_case(harness, "CREATE TABLE {t} (i INTEGER, s VARCHAR)", inlined=10)
+        case(*(f"{insert}({first}, {first + 20})" for first in (0, 20, 40)))
+        case("DELETE FROM {t} WHERE i BETWEEN 45 AND 50", f"{insert}(60, 63)")
+        with case.unchanged():
+            report = case.compact(runner=runner)
+        assert (report.files_merged, report.files_rewritten, report.inlined_rows_flushed) == (
+            2,
+            1,
+            3,
+        )
     finally:
-        world.close()
+        harness.close()
         engines.close()
 
 
-def test_an_error_that_cannot_travel_is_told(runner: SparkRunner) -> None:
+def test_unpicklable_error_is_replaced(runner: SparkRunner) -> None:
     with pytest.raises(PipelineFailed, match="Unspeakable: 1 and 2"):
         runner.run([Odd()], "fail oddly")
 
 
-def test_jobs_of_several_threads_run_side_by_side(runner: SparkRunner, tmp_path: Path) -> None:
+def test_jobs_run_concurrently(runner: SparkRunner, tmp_path: Path) -> None:
     marks = [tmp_path / name for name in ("one", "other")]
     threads = [
         threading.Thread(target=runner.run, args=([Endless(mark)], f"wait for {mark.name}"))
@@ -111,9 +113,7 @@ def test_jobs_of_several_threads_run_side_by_side(runner: SparkRunner, tmp_path:
         assert not thread.is_alive()
 
 
-def test_a_worker_that_is_killed_fails_its_job_and_no_other(
-    runner: SparkRunner, tmp_path: Path
-) -> None:
+def test_killed_worker_fails_only_its_job(runner: SparkRunner, tmp_path: Path) -> None:
     unit = Suicidal(tmp_path / "mark")
     with pytest.raises(PipelineFailed, match="failed to die in vain: ") as failed:
         runner.run([unit], "die in vain")
@@ -122,7 +122,7 @@ def test_a_worker_that_is_killed_fails_its_job_and_no_other(
     assert runner.run([unit], "live") > [0]
 
 
-def test_a_job_that_takes_too_long_is_stopped(
+def test_job_is_cancelled_at_its_timeout(
     runner: SparkRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "_timeout", 2.0)
@@ -130,7 +130,7 @@ def test_a_job_that_takes_too_long_is_stopped(
     with pytest.raises(PipelineFailed, match=told):
         runner.run([Endless(tmp_path / "mark")], "wait")
     table = Table(1, "main", "redirected", f"{tmp_path}/", (Column(1, "id", "int64"),))
-    plan = runner.transform_of("swanlake", table)
+    plan = runner.find_transform("swanlake", table)
     assert plan is not None
     with pytest.raises(PipelineFailed, match=told):
         runner.transform(plan, [Endless(tmp_path / "rows")], {plan.into[0]: table}, "wait")
@@ -138,7 +138,7 @@ def test_a_job_that_takes_too_long_is_stopped(
     assert runner.run([Square(3, tmp_path)], "go on") == [9]
 
 
-def test_a_jvm_that_is_killed_is_replaced(runner: SparkRunner, tmp_path: Path) -> None:
+def test_killed_jvm_is_replaced(runner: SparkRunner, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     failures: list[Exception] = []
 
@@ -159,14 +159,14 @@ def test_a_jvm_that_is_killed_is_replaced(runner: SparkRunner, tmp_path: Path) -
     assert runner.run([Square(4, tmp_path)], "go on") == [16]
 
 
-def test_a_driver_that_is_killed_is_replaced_and_takes_its_jvm_along(runner: SparkRunner) -> None:
+def test_killed_driver_is_replaced_and_its_jvm_ends(runner: SparkRunner) -> None:
     family = below(runner)
     os.kill(family[0].pid, signal.SIGKILL)
     eventually(lambda: not any(one.is_running() for one in family[1:]), 60)
     when_ready(runner)
 
 
-def test_nothing_is_left_of_a_runner_that_was_closed(tmp_path: Path) -> None:
+def test_closed_runner_leaves_no_process(tmp_path: Path) -> None:
     runner = SparkRunner(Settings(home=tmp_path / "home"))
     when_ready(runner)
     family = below(runner)
@@ -184,7 +184,7 @@ exec cat > /dev/null
 """
 
 
-def test_a_runner_can_be_closed_while_spark_starts(
+def test_runner_can_be_closed_while_spark_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     java = tmp_path / "bin" / "java"
@@ -202,10 +202,10 @@ def test_a_runner_can_be_closed_while_spark_starts(
     eventually(lambda: not any(one.is_running() for one in family))
 
 
-def test_transforms_that_cannot_be_imported_are_told_to_whoever_waits(
+def test_transform_import_error_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("swanlake.pipeline.spark_runner._READY_SECONDS", 0.0)
+    monkeypatch.setattr("swanlake.jobs.spark.runner._READY_SECONDS", 0.0)
     runner = SparkRunner(Settings(home=tmp_path / "home", transforms="no.such.module"))
     try:
         eventually(lambda: "no.such.module cannot be imported" in runner.state, _START_SECONDS)

@@ -1,4 +1,4 @@
-"""Functions of users between the queue and the lake."""
+"""Transforms between the queue and the lake."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.flight import eventually
-from tests.integration.queue.asking import count, dead_letters, flush, refused, rows, status
+from tests.integration.queue.queries import count, dead_letters, flush, refused, status
+from tests.queries import rows
 from tests.server_process import ServerProcess
+from tests.waiting import eventually
 
 
 def test_rows_are_filtered_deduplicated_enriched_and_reshaped(spark: Any) -> None:
@@ -24,7 +25,7 @@ def test_rows_are_filtered_deduplicated_enriched_and_reshaped(spark: Any) -> Non
     assert flush(spark, "cleaned") == []
 
 
-def test_rows_go_to_other_tables_in_one_commit(spark: Any) -> None:
+def test_transform_into_several_tables_is_one_commit(spark: Any) -> None:
     for table in ("sorted_out", "good", "bad"):
         spark.execute(f"CREATE TABLE {table} (id BIGINT)")
     spark.execute("INSERT INTO duckling_queue.sorted_out SELECT range FROM range(100)")
@@ -37,7 +38,7 @@ def test_rows_go_to_other_tables_in_one_commit(spark: Any) -> None:
     assert count(spark, "sorted_out") == 0
 
 
-def test_a_whole_table_can_be_redirected(spark: Any) -> None:
+def test_transform_into_another_table(spark: Any) -> None:
     spark.execute("CREATE TABLE redirected (id BIGINT, note VARCHAR)")
     spark.execute(
         "CREATE TABLE elsewhere (id INTEGER NOT NULL, extra VARCHAR DEFAULT 'x', note VARCHAR)"
@@ -55,7 +56,7 @@ def test_python_functions_run_in_the_workers(spark: Any) -> None:
     assert rows(spark, "FROM with_udf") == [(1, "HONK!")]
 
 
-def test_a_transform_may_keep_nothing(spark: Any) -> None:
+def test_transform_may_return_no_rows(spark: Any) -> None:
     spark.execute("CREATE TABLE keeps_nothing (id BIGINT)")
     spark.execute("INSERT INTO duckling_queue.keeps_nothing VALUES (1)")
     [report] = flush(spark, "keeps_nothing")
@@ -131,10 +132,10 @@ def test_every_type_passes_through_spark_unchanged(spark: Any) -> None:
             "column id, which must not be NULL",
         ),
         ("not_a_frame", "id BIGINT", "it gave int for main.not_a_frame, not a DataFrame"),
-        ("goes_nowhere", "id BIGINT", "goes into main.nowhere, which is not there"),
+        ("goes_nowhere", "id BIGINT", "writes to main.nowhere, which does not exist"),
     ],
 )
-def test_a_transform_that_fails_keeps_the_rows_and_shows_why(
+def test_failed_transform_keeps_rows_and_reports_why(
     spark: Any, table: str, columns: str, why: str
 ) -> None:
     spark.execute(f"CREATE TABLE {table} ({columns})")
@@ -152,7 +153,7 @@ def test_a_transform_that_fails_keeps_the_rows_and_shows_why(
     eventually(is_shown)
 
 
-def test_no_failed_transform_leaves_files_behind(spark: Any, spark_server: ServerProcess) -> None:
+def test_failed_transform_leaves_no_files(spark: Any, spark_server: ServerProcess) -> None:
     for table in ("first_half", "second_half", "half_done"):
         spark.execute(f"CREATE TABLE {table} (id BIGINT)")
     spark.execute("INSERT INTO duckling_queue.half_done VALUES (1)")
@@ -161,5 +162,5 @@ def test_no_failed_transform_leaves_files_behind(spark: Any, spark_server: Serve
     folder = spark_server.home / "data" / "swanlake" / "main"
     assert (folder / "first_half").is_dir()  # there were some
     for table in ("first_half", "raises", "too_large", "wrong_type"):
-        # The queue tries again by itself, and files are there while it does.
+        # The queue retries, and files exist during a retry.
         eventually(lambda: not list((folder / table).glob("*.parquet")))  # noqa: B023

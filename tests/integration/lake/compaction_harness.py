@@ -1,4 +1,4 @@
-"""A table to compact, with stock DuckDB beside it that must not see any difference."""
+"""A table to compact, and checks that stock DuckDB sees no difference."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Any
 
 import duckdb
 
-from swanlake.lake.commit import Retries
-from swanlake.lake.lake import Catalog
-from swanlake.lake.layout import Table
-from swanlake.lake.live_files import TableFiles
-from swanlake.pipeline.compact import CompactReport, compact
-from swanlake.pipeline.compact_plan import CompactOptions
-from swanlake.pipeline.runner import R, Runner, Unit
-from tests.integration.lake.world import World, attach
+from swanlake.jobs.runner import R, Runner, Unit
+from swanlake.lake.catalog import Catalog
+from swanlake.lake.commit.protocol import Retries
+from swanlake.lake.model.layout import Table
+from swanlake.lake.model.table_files import TableFiles
+from swanlake.maintenance.compaction.plan import CompactOptions
+from swanlake.maintenance.compaction.run import CompactReport, compact
+from tests.integration.lake.fixtures import LakeHarness, attach
 
-#: Everything that can be compacted is.
+#: Compacts everything that can be compacted.
 EAGER = CompactOptions(deleted_ratio=0.0)
 
 
@@ -45,10 +45,10 @@ class Version:
 
 
 @dataclass
-class Lab:
-    """One table of one catalog."""
+class CompactionCase:
+    """The table ``t`` of one catalog, and its checks."""
 
-    world: World
+    harness: LakeHarness
     catalog: Catalog
     runner: PlainRunner = field(default_factory=PlainRunner)
 
@@ -65,10 +65,10 @@ class Lab:
         return self.catalog.files(self.table.id)
 
     def __call__(self, *statements: str) -> list[tuple[Any, ...]]:
-        """Stock DuckDB runs statements in which ``{t}`` is the table and ``{c}`` the catalog."""
+        """Runs statements on stock DuckDB; ``{t}`` is the table and ``{c}`` the catalog."""
         rows: list[tuple[Any, ...]] = []
         for sql in statements:
-            rows = self.world.sql(sql.replace("{t}", self.name).replace("{c}", self.catalog.name))
+            rows = self.harness.sql(sql.replace("{t}", self.name).replace("{c}", self.catalog.name))
         return rows
 
     def compact(
@@ -79,7 +79,7 @@ class Lab:
 
     @contextmanager
     def unchanged(self) -> Iterator[None]:
-        """The block changes no row, in no snapshot, and what it leaves is sound."""
+        """Checks that the block changes no row of any snapshot and leaves a valid catalog."""
         before = self.history()
         yield
         self.check(before)
@@ -103,16 +103,16 @@ class Lab:
         }
 
     def exists(self, at: int) -> bool:
-        began = self.world.sql(
+        began = self.harness.sql(
             "SELECT min(begin_snapshot) FROM "
-            f"{self.world.metadata(self.catalog, 'ducklake_table')} WHERE table_id = 1"
+            f"{self.harness.metadata(self.catalog, 'ducklake_table')} WHERE table_id = 1"
         )
         return bool(at >= began[0][0])
 
     def version(self, at: int) -> Version:
-        found = self.world.duck.execute(f"SELECT rowid, * FROM {self.name} AT (VERSION => {at})")
-        columns = tuple(f"{column[0]} {column[1]}" for column in found.description or ())
-        rows = found.fetchall()
+        result = self.harness.duck.execute(f"SELECT rowid, * FROM {self.name} AT (VERSION => {at})")
+        columns = tuple(f"{column[0]} {column[1]}" for column in result.description or ())
+        rows = result.fetchall()
         assert len({row[0] for row in rows}) == len(rows), f"row ids twice at snapshot {at}"
         assert self(f"SELECT count(*) FROM {{t}} AT (VERSION => {at})") == [(len(rows),)]
         return Version(columns, {row[0]: repr(row[1:]) for row in rows})
@@ -120,23 +120,22 @@ class Lab:
     # ---- the change feed -----------------------------------------------------------------------
 
     def check_feed(self, history: dict[int, Version]) -> None:
-        """What stock DuckDB says changed is what a look at the versions says."""
+        """Compares stock DuckDB's change feed with the differences between versions."""
         expected: Counter[tuple[Any, ...]] = Counter()
-        kept = sorted(history)
-        for before, after in pairwise(kept):
+        snapshots = sorted(history)
+        for before, after in pairwise(snapshots):
             assert after == before + 1
             changed = _changes(after, history[before], history[after])
-            found = self.feed(after, after)
+            feed = self.feed(after, after)
             if history[before].columns == history[after].columns:
-                assert found == changed, f"snapshot {after}"
-            expected += found
-        if len(kept) > 1 and len({version.columns for version in history.values()}) == 1:
-            whole = self.feed(kept[1], kept[-1])
+                assert feed == changed, f"snapshot {after}"
+            expected += feed
+        if len(snapshots) > 1 and len({version.columns for version in history.values()}) == 1:
+            whole = self.feed(snapshots[1], snapshots[-1])
             assert whole == expected, f"{whole - expected} more, {expected - whole} missing"
 
     def feed(self, first: int, last: int) -> Counter[tuple[Any, ...]]:
-        # With several threads it now and then takes an insert for half of an update: of the same
-        # snapshots, in one of some hundred looks.
+        # With several threads DuckLake rarely reports an insert as half of an update.
         self("SET threads = 1")
         rows = self(f"FROM ducklake_table_changes('{{c}}', 'main', 't', {first}, {last})")
         self("RESET threads")
@@ -157,11 +156,11 @@ def _changes(number: int, before: Version, after: Version) -> Counter[tuple[Any,
     return Counter(changes)
 
 
-def new_lab(world: World, *statements: str, inlined: int = 0) -> Lab:
-    """An attached catalog with a table that statements make and fill."""
-    catalog = world.lake.create_catalog("c")
-    world.inline(inlined)
-    attach(world.duck, world.lake, catalog)
-    lab = Lab(world, catalog)
-    lab(*statements)
-    return lab
+def new_case(harness: LakeHarness, *statements: str, inlined: int = 0) -> CompactionCase:
+    """An attached catalog with a table that the statements create and fill."""
+    catalog = harness.lake.create_catalog("c")
+    harness.inline(inlined)
+    attach(harness.duck, harness.lake, catalog)
+    case = CompactionCase(harness, catalog)
+    case(*statements)
+    return case

@@ -1,4 +1,4 @@
-"""Lakes with stock DuckDB beside them."""
+"""Lakes with stock DuckDB attached."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from tests.integration.lake.world import Engines, World
+from tests.integration.lake.fixtures import Engines, LakeHarness
 
 
 @pytest.fixture(scope="session")
 def sqlite_engines() -> Iterator[Engines]:
-    """Stock DuckDB for every lake in SQLite in turn."""
+    """Stock DuckDB, shared by all lakes in SQLite."""
     engines = Engines()
     yield engines
     engines.close()
@@ -22,48 +22,48 @@ def sqlite_engines() -> Iterator[Engines]:
 
 @pytest.fixture(scope="session")
 def postgres_engines() -> Iterator[Engines]:
-    """Stock DuckDB for every lake in PostgreSQL in turn."""
+    """Stock DuckDB, shared by all lakes in PostgreSQL."""
     engines = Engines()
     yield engines
     engines.close()
 
 
 @pytest.fixture(scope="module")
-def sqlite_world(
+def sqlite_harness(
     sqlite_engines: Engines, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[World]:
-    """A lake in SQLite for all tests of a module; they make catalogs of their own."""
-    home = tmp_path_factory.mktemp("world")
-    world = World(home / "catalogs", home, sqlite_engines)
-    yield world
-    world.close()
+) -> Iterator[LakeHarness]:
+    """A lake in SQLite for all tests of a module; each creates its own catalogs."""
+    home = tmp_path_factory.mktemp("lake")
+    harness = LakeHarness(home / "catalogs", home, sqlite_engines)
+    yield harness
+    harness.close()
 
 
 @pytest.fixture(scope="module")
-def postgres_world(
+def postgres_harness(
     postgres: str, postgres_engines: Engines, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[World]:
-    """A lake in PostgreSQL for all tests of a module; they make catalogs of their own."""
+) -> Iterator[LakeHarness]:
+    """A lake in PostgreSQL for all tests of a module; each creates its own catalogs."""
     name = f"test_{uuid4().hex}"
     with psycopg.connect(postgres, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name}")
-        home = tmp_path_factory.mktemp("world")
-        world = World(make_conninfo(postgres, dbname=name), home, postgres_engines)
-        yield world
-        world.close()
+        home = tmp_path_factory.mktemp("lake")
+        harness = LakeHarness(make_conninfo(postgres, dbname=name), home, postgres_engines)
+        yield harness
+        harness.close()
         connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def shared_world(request: pytest.FixtureRequest) -> World:
-    """Each of the two."""
-    world: World = request.getfixturevalue(f"{request.param}_world")
-    return world
+def shared_harness(request: pytest.FixtureRequest) -> LakeHarness:
+    """A lake in SQLite, then one in PostgreSQL."""
+    harness: LakeHarness = request.getfixturevalue(f"{request.param}_harness")
+    return harness
 
 
 @pytest.fixture
-def world(shared_world: World) -> Iterator[World]:
-    """Each of the two, without any catalog or file."""
-    shared_world.clear()
-    yield shared_world
-    shared_world.clear()
+def harness(shared_harness: LakeHarness) -> Iterator[LakeHarness]:
+    """The shared lake, without any catalog or file."""
+    shared_harness.clear()
+    yield shared_harness
+    shared_harness.clear()

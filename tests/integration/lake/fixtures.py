@@ -1,4 +1,4 @@
-"""A lake and stock DuckDB beside it: what both do to one catalog, and how it looks afterwards."""
+"""A lake with stock DuckDB attached to its catalogs, and helpers that write through either."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from typing import Any
 import duckdb
 import psycopg
 
-from swanlake.lake.datafile import write_delete_file, write_files
-from swanlake.lake.lake import Catalog, Lake
-from swanlake.lake.layout import DataFile, Table
-from swanlake.lake.operations import Commit, Delete, FileDelete, Insert, Merge
-from swanlake.lake.types import ColumnSpec
-from tests.ducks import stock_duckdb
+from swanlake.lake.catalog import Catalog
+from swanlake.lake.files.datafile import write_delete_file, write_files
+from swanlake.lake.lake import Lake
+from swanlake.lake.model.layout import DataFile, Table
+from swanlake.lake.model.operations import Commit, Delete, FileDelete, Insert, Merge
+from swanlake.lake.model.types import ColumnSpec
+from tests.stock_duckdb import stock_duckdb
 
 ROWS = [ColumnSpec("id", "BIGINT"), ColumnSpec("v", "VARCHAR")]
-SOON = timedelta(days=-1)  # even what was written this moment counts as old
+SOON = timedelta(days=-1)  # a file written just now counts as old
 
 _CHILD = """
 import sqlite3, sys
@@ -33,7 +34,7 @@ for statement in sys.argv[2:]:
 
 
 class Engines:
-    """Stock DuckDB, several times; they are kept from one test to the next."""
+    """Instances of stock DuckDB, reused by the following tests."""
 
     def __init__(self) -> None:
         self._open: dict[int, duckdb.DuckDBPyConnection] = {}
@@ -57,8 +58,8 @@ class Engines:
             connection.close()
 
 
-class World:
-    """One lake, with an engine of its own that has the catalogs attached as stock DuckDB does."""
+class LakeHarness:
+    """One lake, and stock DuckDB with its catalogs attached."""
 
     def __init__(self, metabase: str | Path, home: Path, engines: Engines) -> None:
         self.metabase = metabase
@@ -74,7 +75,7 @@ class World:
         self.lake.close()
 
     def clear(self) -> None:
-        """Back to a lake without catalogs and files."""
+        """Drops every catalog and deletes every file."""
         self._engines.detach_all()
         for info in self.lake.catalogs():
             self.lake.drop_catalog(info.name)
@@ -87,7 +88,7 @@ class World:
     # ---- stock DuckDB --------------------------------------------------------------------------
 
     def inline(self, rows: int) -> None:
-        """Up to so many rows stay in the metadata when stock DuckDB writes them."""
+        """Makes stock DuckDB inline inserts of up to this many rows."""
         self.duck.execute(f"SET ducklake_default_data_inlining_row_limit = {rows}")
 
     def attach(self, *catalogs: Catalog) -> None:
@@ -118,17 +119,17 @@ class World:
     def ids(self, table: str, at: int | None = None) -> list[int]:
         """The ids in a table, sorted; a count without reading any file agrees."""
         version = "" if at is None else f" AT (VERSION => {at})"
-        found = sorted(row[0] for row in self.sql(f"SELECT id FROM {table}{version}"))
-        assert self.sql(f"SELECT count(*) FROM {table}{version}") == [(len(found),)]
-        return found
+        rows = sorted(row[0] for row in self.sql(f"SELECT id FROM {table}{version}"))
+        assert self.sql(f"SELECT count(*) FROM {table}{version}") == [(len(rows),)]
+        return rows
 
     def metadata(self, catalog: Catalog, name: str) -> str:
-        """A table of the catalog's metadata, as a name in SQL."""
-        schema = f"lake_{catalog.info.place}" if self.on_postgres else "main"
+        """The SQL name of a metadata table of the catalog."""
+        schema = f"lake_{catalog.info.storage_name}" if self.on_postgres else "main"
         return f"__ducklake_metadata_{catalog.name}.{schema}.{name}"
 
     def maintain(self, catalog: Catalog, *steps: str) -> None:
-        """Maintenance as stock DuckDB does it."""
+        """Runs maintenance steps of stock DuckDB."""
         calls = {
             "merge": "ducklake_merge_adjacent_files('{}')",
             "rewrite": "ducklake_rewrite_data_files('{}', delete_threshold => 0)",
@@ -145,7 +146,7 @@ class World:
     def table(self, catalog: Catalog, name: str = "t", ids: Iterable[range] = ()) -> Table:
         """A new table in ``main`` with one file per range of ids, all of one snapshot."""
         catalog.create_table("main", name, ROWS)
-        files = [file for some in ids for file in self.write(catalog.table("main", name), some)]
+        files = [file for part in ids for file in self.write(catalog.table("main", name), part)]
         table = catalog.table("main", name)
         if files:
             catalog.commit(Commit((Insert(table, tuple(files)),), base=table.snapshot_id))
@@ -190,7 +191,7 @@ class World:
         return Delete(table, (FileDelete(file_id, written, replaces),))
 
     def merge(self, catalog: Catalog, table: Table, sources: list[int]) -> Merge:
-        """Files of one snapshot made one."""
+        """Merges files of one snapshot."""
         paths = [self.path(catalog, table, file_id) for file_id in sources]
         query = f"SELECT id, v FROM read_parquet({paths}) ORDER BY id"
         (file,) = write_files(self.duck, query, table)
@@ -201,20 +202,20 @@ class World:
         )
         return Merge(table, tuple(sources), file, begin, row_id)
 
-    # ---- around everything ---------------------------------------------------------------------
+    # ---- metadata and files --------------------------------------------------------------------
 
     def tamper(self, catalog: Catalog, *statements: str) -> None:
-        """Changes the metadata behind everybody's back; SQLite files only in another process."""
+        """Changes the metadata directly; SQLite files in another process."""
         if isinstance(self.metabase, Path):
-            self.run_sqlite(self.metabase / f"{catalog.info.place}.sqlite", *statements)
+            self.run_sqlite(self.metabase / f"{catalog.info.storage_name}.sqlite", *statements)
             return
         with psycopg.connect(self.metabase, autocommit=True) as connection:
-            connection.execute(f'SET search_path = "lake_{catalog.info.place}"')
+            connection.execute(f'SET search_path = "lake_{catalog.info.storage_name}"')
             for statement in statements:
                 connection.execute(statement)
 
     def run_sqlite(self, path: Path, *statements: str) -> None:
-        """In a process in which DuckDB has nothing attached."""
+        """Runs statements in a process in which DuckDB has nothing attached."""
         subprocess.run([sys.executable, "-c", _CHILD, path, *statements], check=True)
 
     def parquet(self) -> set[str]:

@@ -1,4 +1,4 @@
-"""A compacted table is the same table: to every snapshot, to its change feed, to stock DuckDB."""
+"""Compaction changes no snapshot, no change feed and nothing that stock DuckDB reads."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from dataclasses import replace
 import pytest
 
 from swanlake.errors import CatalogUnreachable, PipelineFailed
-from swanlake.lake.operations import Commit
-from swanlake.pipeline.compact import Progress, compact
-from swanlake.pipeline.compact_plan import Skipped
-from swanlake.pipeline.compact_units import FoldUnit, MergeUnit, RewriteUnit
-from swanlake.pipeline.runner import R, Unit
-from tests.integration.lake.compacting import Lab, PlainRunner, new_lab
-from tests.integration.lake.world import SOON, World
+from swanlake.jobs.runner import R, Unit
+from swanlake.lake.model.operations import Commit
+from swanlake.maintenance.compaction.plan import SkippedFile
+from swanlake.maintenance.compaction.run import compact
+from swanlake.maintenance.compaction.units import FlushInlinedUnit, MergeUnit, RewriteUnit
+from tests.integration.lake.compaction_harness import CompactionCase, PlainRunner, new_case
+from tests.integration.lake.fixtures import SOON, LakeHarness
 
 TABLE = "CREATE TABLE {t} (i INTEGER, s VARCHAR)"
 
@@ -24,34 +24,34 @@ def insert(first: int, end: int) -> str:
     return f"INSERT INTO {{t}} SELECT range, 'v' || range FROM range({first}, {end})"
 
 
-def test_small_files_become_one(world: World) -> None:
-    lab = new_lab(world, TABLE, insert(0, 5), insert(5, 9), insert(9, 12))
-    with lab.unchanged():
-        report = lab.compact()
+def test_small_files_are_merged(harness: LakeHarness) -> None:
+    case = new_case(harness, TABLE, insert(0, 5), insert(5, 9), insert(9, 12))
+    with case.unchanged():
+        report = case.compact()
     assert (report.files_merged, report.files_made) == (3, 1)
-    assert len(lab.files.files) == 1
-    assert lab.compact().steps == ()
+    assert len(case.files.files) == 1
+    assert case.compact().steps == ()
 
 
-def test_files_with_deleted_rows_are_split(world: World) -> None:
-    lab = new_lab(
-        world,
+def test_files_with_deleted_rows_are_rewritten(harness: LakeHarness) -> None:
+    case = new_case(
+        harness,
         TABLE,
         insert(0, 10),
         insert(10, 14),
         "DELETE FROM {t} WHERE i < 3",
         "DELETE FROM {t} WHERE i IN (3, 11)",
     )
-    with lab.unchanged():
-        report = lab.compact()
+    with case.unchanged():
+        report = case.compact()
     assert (report.files_rewritten, report.files_made) == (2, 2)
-    (file,) = lab.files.files
+    (file,) = case.files.files
     assert (file.record_count, file.deletes) == (9, ())
 
 
-def test_inlined_rows_are_folded(world: World) -> None:
-    lab = new_lab(
-        world,
+def test_inlined_rows_are_flushed_to_files(harness: LakeHarness) -> None:
+    case = new_case(
+        harness,
         TABLE,
         insert(0, 3),
         insert(3, 5),
@@ -59,10 +59,10 @@ def test_inlined_rows_are_folded(world: World) -> None:
         "UPDATE {t} SET s = 'new' WHERE i = 2",
         inlined=10,
     )
-    with lab.unchanged():
-        report = lab.compact()
-    assert report.rows_folded == 6
-    assert lab.files.inlined_rows == 0
+    with case.unchanged():
+        report = case.compact()
+    assert report.inlined_rows_flushed == 6
+    assert case.files.inlined_rows == 0
 
 
 # ---- kinds of tables ---------------------------------------------------------------------------
@@ -81,7 +81,7 @@ def insert_nested(first: int, end: int) -> str:
     )
 
 
-#: What may happen to the columns of a table between two inserts.
+#: Changes of the columns of a table between two inserts.
 ALTERATIONS = {
     "columns": [
         "ALTER TABLE {t} RENAME COLUMN s TO name",
@@ -102,26 +102,28 @@ ALTERATIONS = {
 
 @pytest.mark.parametrize("inlined", [0, 10], ids=["files", "inlined"])
 @pytest.mark.parametrize("alteration", ALTERATIONS)
-def test_columns_that_changed(world: World, alteration: str, inlined: int) -> None:
-    lab = new_lab(world, NESTED, insert_nested(0, 4), insert_nested(4, 9), inlined=inlined)
-    lab("DELETE FROM {t} WHERE i IN (1, 6)")
-    lab(*ALTERATIONS[alteration])
-    lab("INSERT INTO {t} (i) VALUES (100), (101)", "INSERT INTO {t} (i) VALUES (102)")
-    lab("UPDATE {t} SET i = 200 WHERE i = 7", "DELETE FROM {t} WHERE i = 101")
-    with lab.unchanged():
-        lab.compact()
-        lab.compact()  # on top of what the first one made
-    assert sum(file.deleted_count for file in lab.files.files) == 0
-    assert lab.files.inlined_rows == 0
+def test_compaction_preserves_altered_columns(
+    harness: LakeHarness, alteration: str, inlined: int
+) -> None:
+    case = new_case(harness, NESTED, insert_nested(0, 4), insert_nested(4, 9), inlined=inlined)
+    case("DELETE FROM {t} WHERE i IN (1, 6)")
+    case(*ALTERATIONS[alteration])
+    case("INSERT INTO {t} (i) VALUES (100), (101)", "INSERT INTO {t} (i) VALUES (102)")
+    case("UPDATE {t} SET i = 200 WHERE i = 7", "DELETE FROM {t} WHERE i = 101")
+    with case.unchanged():
+        case.compact()
+        case.compact()  # of the files that the first one wrote
+    assert sum(file.deleted_count for file in case.files.files) == 0
+    assert case.files.inlined_rows == 0
 
 
-def test_files_with_renamed_columns_are_merged_and_with_other_types_are_not(world: World) -> None:
-    lab = new_lab(world, TABLE, insert(0, 5), "ALTER TABLE {t} RENAME COLUMN s TO name")
-    lab("INSERT INTO {t} VALUES (5, 'x')")
-    with lab.unchanged():
-        assert lab.compact().files_merged == 2
-    lab("ALTER TABLE {t} ALTER COLUMN i SET DATA TYPE BIGINT", "INSERT INTO {t} VALUES (6, 'x')")
-    assert lab.compact().steps == ()
+def test_files_are_merged_across_renames_but_not_across_type_changes(harness: LakeHarness) -> None:
+    case = new_case(harness, TABLE, insert(0, 5), "ALTER TABLE {t} RENAME COLUMN s TO name")
+    case("INSERT INTO {t} VALUES (5, 'x')")
+    with case.unchanged():
+        assert case.compact().files_merged == 2
+    case("ALTER TABLE {t} ALTER COLUMN i SET DATA TYPE BIGINT", "INSERT INTO {t} VALUES (6, 'x')")
+    assert case.compact().steps == ()
 
 
 PARTITIONINGS = {
@@ -140,49 +142,53 @@ def insert_partitioned(first: int, end: int) -> str:
 
 @pytest.mark.parametrize("inlined", [0, 10], ids=["files", "inlined"])
 @pytest.mark.parametrize("partitioning", PARTITIONINGS)
-def test_partitions_are_kept_apart(world: World, partitioning: str, inlined: int) -> None:
-    lab = new_lab(world, PARTITIONED, insert_partitioned(0, 3), inlined=inlined)
-    lab(f"ALTER TABLE {{t}} {PARTITIONINGS[partitioning]}")
-    lab(*(insert_partitioned(n, n + 4) for n in (4, 8)), "DELETE FROM {t} WHERE i IN (5, 9)")
-    partitions = {file.partition_values for file in lab.files.files}
-    with lab.unchanged():
-        lab.compact()
-        lab.compact()
-    now = [(file.partition_id, file.partition_values) for file in lab.files.files]
+def test_partitions_are_compacted_separately(
+    harness: LakeHarness, partitioning: str, inlined: int
+) -> None:
+    case = new_case(harness, PARTITIONED, insert_partitioned(0, 3), inlined=inlined)
+    case(f"ALTER TABLE {{t}} {PARTITIONINGS[partitioning]}")
+    case(*(insert_partitioned(n, n + 4) for n in (4, 8)), "DELETE FROM {t} WHERE i IN (5, 9)")
+    partitions = {file.partition_values for file in case.files.files}
+    with case.unchanged():
+        case.compact()
+        case.compact()
+    now = [(file.partition_id, file.partition_values) for file in case.files.files]
     assert len(now) == len(set(now))
     assert {values for _, values in now} >= partitions
     for value in ("'k/0'", "'k/1'"):
-        found = lab(f"SELECT count(*) FROM {{t}} WHERE k = {value}")
-        assert found == lab(f"SELECT count(*) FROM {{t}} WHERE concat(k, '') = {value}")
+        found = case(f"SELECT count(*) FROM {{t}} WHERE k = {value}")
+        assert found == case(f"SELECT count(*) FROM {{t}} WHERE concat(k, '') = {value}")
 
 
 @pytest.mark.parametrize("inlined", [0, 10], ids=["files", "inlined"])
-def test_rows_are_sorted_as_the_table_is_now(world: World, inlined: int) -> None:
-    lab = new_lab(world, TABLE, insert(0, 5), insert(5, 9), inlined=inlined)
-    lab("DELETE FROM {t} WHERE i = 3")
-    lab("ALTER TABLE {t} RENAME COLUMN s TO name", "ALTER TABLE {t} ADD COLUMN z INTEGER")
-    lab("ALTER TABLE {t} SET SORTED BY (z, name DESC)")
-    with lab.unchanged():
-        lab.compact()
-        lab.compact()
-    (file,) = lab.files.files
-    names = world.sql(f"SELECT name FROM read_parquet('{file.path}')")
+def test_rows_are_sorted_by_the_current_sort_keys(harness: LakeHarness, inlined: int) -> None:
+    case = new_case(harness, TABLE, insert(0, 5), insert(5, 9), inlined=inlined)
+    case("DELETE FROM {t} WHERE i = 3")
+    case("ALTER TABLE {t} RENAME COLUMN s TO name", "ALTER TABLE {t} ADD COLUMN z INTEGER")
+    case("ALTER TABLE {t} SET SORTED BY (z, name DESC)")
+    with case.unchanged():
+        case.compact()
+        case.compact()
+    (file,) = case.files.files
+    names = harness.sql(f"SELECT name FROM read_parquet('{file.path}')")
     assert names == sorted(names, reverse=True)
 
 
 @pytest.mark.parametrize("inlined", [0, 10], ids=["files", "inlined"])
-def test_older_rows_that_cannot_be_sorted_as_the_table_is_now(world: World, inlined: int) -> None:
-    lab = new_lab(world, TABLE, insert(0, 5), insert(5, 9), inlined=inlined)
-    lab("DELETE FROM {t} WHERE i = 3")
-    lab("ALTER TABLE {t} SET SORTED BY (CAST(s AS INTEGER))")
-    with lab.unchanged():
-        lab.compact()
-    lab("ALTER TABLE {t} DROP COLUMN i", "ALTER TABLE {t} ADD COLUMN i VARCHAR")
-    lab("ALTER TABLE {t} SET SORTED BY (upper(i))", "DELETE FROM {t} WHERE s = 'v4'")
-    with lab.unchanged():
-        lab.compact()
-    assert sum(file.deleted_count for file in lab.files.files) == 0
-    assert lab.files.inlined_rows == 0
+def test_rows_with_an_inapplicable_sort_key_are_compacted(
+    harness: LakeHarness, inlined: int
+) -> None:
+    case = new_case(harness, TABLE, insert(0, 5), insert(5, 9), inlined=inlined)
+    case("DELETE FROM {t} WHERE i = 3")
+    case("ALTER TABLE {t} SET SORTED BY (CAST(s AS INTEGER))")
+    with case.unchanged():
+        case.compact()
+    case("ALTER TABLE {t} DROP COLUMN i", "ALTER TABLE {t} ADD COLUMN i VARCHAR")
+    case("ALTER TABLE {t} SET SORTED BY (upper(i))", "DELETE FROM {t} WHERE s = 'v4'")
+    with case.unchanged():
+        case.compact()
+    assert sum(file.deleted_count for file in case.files.files) == 0
+    assert case.files.inlined_rows == 0
 
 
 VALUES = {
@@ -210,18 +216,18 @@ VALUES = {
 
 
 @pytest.mark.parametrize("inlined", [0, 10], ids=["files", "inlined"])
-def test_values_of_every_type(world: World, inlined: int) -> None:
+def test_values_of_every_type_are_preserved(harness: LakeHarness, inlined: int) -> None:
     columns = ", ".join(f"c{n} {type_}" for n, type_ in enumerate(VALUES))
-    lab = new_lab(world, f"CREATE TABLE {{t}} ({columns})", inlined=inlined)
+    case = new_case(harness, f"CREATE TABLE {{t}} ({columns})", inlined=inlined)
     lists = (f"unnest([{values}]::{type_}[])" for type_, values in VALUES.items())
-    lab(f"INSERT INTO {{t}} SELECT {', '.join(lists)}", "INSERT INTO {t} (c0) VALUES (NULL)")
-    with lab.unchanged():
-        report = lab.compact()
+    case(f"INSERT INTO {{t}} SELECT {', '.join(lists)}", "INSERT INTO {t} (c0) VALUES (NULL)")
+    with case.unchanged():
+        report = case.compact()
     assert report.skipped == ()
-    assert len(lab.files.files) == 1
+    assert len(case.files.files) == 1
 
 
-#: What cannot be written to a file, and what would be another value in it.
+#: Values that a file cannot hold, or would hold as another value.
 NOT_IN_FILES = {
     "INTERVAL": ["-400 days", "0.000001 seconds"],
     "HUGEINT": [str(2**53 + 1), str(2**127 - 1)],
@@ -236,189 +242,193 @@ NOT_IN_FILES = {
     ("type_", "value"),
     [(type_, value) for type_, values in NOT_IN_FILES.items() for value in values],
 )
-def test_what_a_file_cannot_hold_stays_where_it_is(
-    sqlite_world: World, type_: str, value: str, nested: bool
+def test_values_unsupported_by_parquet_stay_inlined(
+    sqlite_harness: LakeHarness, type_: str, value: str, nested: bool
 ) -> None:
-    _check_stays(sqlite_world, f"STRUCT(a {type_}[])" if nested else type_, type_, value, nested)
+    _check_stays_inlined(
+        sqlite_harness, f"STRUCT(a {type_}[])" if nested else type_, type_, value, nested
+    )
 
 
 @pytest.mark.parametrize("type_", NOT_IN_FILES)
-def test_so_it_does_in_postgresql(postgres_world: World, type_: str) -> None:
-    _check_stays(postgres_world, type_, type_, NOT_IN_FILES[type_][0], nested=False)
+def test_values_unsupported_by_parquet_stay_inlined_on_postgresql(
+    postgres_harness: LakeHarness, type_: str
+) -> None:
+    _check_stays_inlined(postgres_harness, type_, type_, NOT_IN_FILES[type_][0], nested=False)
 
 
-def _check_stays(world: World, column: str, type_: str, value: str, nested: bool) -> None:
-    world.clear()
+def _check_stays_inlined(
+    harness: LakeHarness, column: str, type_: str, value: str, nested: bool
+) -> None:
+    harness.clear()
     cast = f"'{value}'::{type_}"
     row = f"{{'a': [NULL, {cast}]}}" if nested else cast
-    lab = new_lab(
-        world,
+    case = new_case(
+        harness,
         f"CREATE TABLE {{t}} (v {column})",
         f"INSERT INTO {{t}} SELECT {row}",
         inlined=10,
     )
-    with lab.unchanged():
-        report = lab.compact()
-    assert [one.path for one in report.skipped] == [lab.files.inlined[0].name]
+    with case.unchanged():
+        report = case.compact()
+    assert [one.path for one in report.skipped] == [case.files.inlined[0].name]
     assert report.steps == ()
-    assert world.parquet() == set()
+    assert harness.parquet() == set()
 
 
-# ---- after others, and before others -----------------------------------------------------------
+# ---- alternating with other writers ------------------------------------------------------------
 
 
 @pytest.mark.parametrize("inlined", [0, 10], ids=["files", "inlined"])
-def test_stock_duckdb_goes_on_and_so_do_we(world: World, inlined: int) -> None:
-    lab = new_lab(world, TABLE, insert(0, 5), insert(5, 9), insert(9, 30), inlined=inlined)
-    lab("UPDATE {t} SET s = 'one' WHERE i % 7 = 0", "DELETE FROM {t} WHERE i % 5 = 0")
-    with lab.unchanged():
-        lab.compact()
-    lab("UPDATE {t} SET s = 'two' WHERE i % 4 = 0", insert(30, 33))
-    lab("DELETE FROM {t} WHERE i % 3 = 0", "DELETE FROM {t} WHERE i = 1")
-    with lab.unchanged():
-        lab.compact()
-    with lab.unchanged():
-        lab.compact()
-    lab(insert(40, 43), "UPDATE {t} SET s = 'three' WHERE i = 2")
-    world.maintain(lab.catalog, "flush", "merge")  # the latter gives rows that were updated new ids
-    with lab.unchanged():
-        lab.compact()
-    lab("DELETE FROM {t} WHERE i < 10")
-    before = lab.version(lab.catalog.snapshot_id())
-    world.maintain(lab.catalog, "rewrite")
-    lab.compact()
-    assert lab.version(lab.catalog.snapshot_id()) == before
-    world.maintain(lab.catalog, "expire", "cleanup", "orphans")
-    assert lab.version(lab.catalog.snapshot_id()) == before
-    assert lab.catalog.missing_files() == []
-    lab(insert(50, 52), insert(52, 54))
-    with lab.unchanged():
-        lab.compact()
+def test_compaction_and_stock_writes_alternate(harness: LakeHarness, inlined: int) -> None:
+    case = new_case(harness, TABLE, insert(0, 5), insert(5, 9), insert(9, 30), inlined=inlined)
+    case("UPDATE {t} SET s = 'one' WHERE i % 7 = 0", "DELETE FROM {t} WHERE i % 5 = 0")
+    with case.unchanged():
+        case.compact()
+    case("UPDATE {t} SET s = 'two' WHERE i % 4 = 0", insert(30, 33))
+    case("DELETE FROM {t} WHERE i % 3 = 0", "DELETE FROM {t} WHERE i = 1")
+    with case.unchanged():
+        case.compact()
+    with case.unchanged():
+        case.compact()
+    case(insert(40, 43), "UPDATE {t} SET s = 'three' WHERE i = 2")
+    harness.maintain(case.catalog, "flush", "merge")  # the merge gives updated rows new ids
+    with case.unchanged():
+        case.compact()
+    case("DELETE FROM {t} WHERE i < 10")
+    before = case.version(case.catalog.newest_snapshot())
+    harness.maintain(case.catalog, "rewrite")
+    case.compact()
+    assert case.version(case.catalog.newest_snapshot()) == before
+    harness.maintain(case.catalog, "expire", "cleanup", "orphans")
+    assert case.version(case.catalog.newest_snapshot()) == before
+    assert case.catalog.missing_files() == []
+    case(insert(50, 52), insert(52, 54))
+    with case.unchanged():
+        case.compact()
 
 
-def test_deletes_of_ours_that_followed_each_other(world: World) -> None:
-    lab = new_lab(world, TABLE, insert(0, 10))
-    (file,) = lab.files.files
+def test_files_with_repeated_deletes_are_rewritten(harness: LakeHarness) -> None:
+    case = new_case(harness, TABLE, insert(0, 10))
+    (file,) = case.files.files
     for positions in ([1], [1, 4], [1, 4, 5]):
-        current = lab.files.files[0].current_deletes
-        delete = world.delete(
-            lab.catalog, lab.table, file.id, positions, current.id if current else None
+        current = case.files.files[0].current_deletes
+        delete = harness.delete(
+            case.catalog, case.table, file.id, positions, current.id if current else None
         )
-        lab.catalog.commit(Commit((delete,), base=lab.catalog.snapshot_id()))
-    assert len(lab.files.files[0].deletes) == 3
-    with lab.unchanged():
-        lab.compact()
-    world.maintain(lab.catalog, "cleanup")
-    with lab.unchanged():
-        world.maintain(lab.catalog, "orphans")
+        case.catalog.commit(Commit((delete,), base=case.catalog.newest_snapshot()))
+    assert len(case.files.files[0].deletes) == 3
+    with case.unchanged():
+        case.compact()
+    harness.maintain(case.catalog, "cleanup")
+    with case.unchanged():
+        harness.maintain(case.catalog, "orphans")
 
 
-def test_rows_that_no_snapshot_sees_are_not_written_again(world: World) -> None:
-    lab = new_lab(world, TABLE, insert(0, 10), "DELETE FROM {t} WHERE i < 5", insert(10, 12))
-    world.maintain(lab.catalog, "expire")
-    with lab.unchanged():
-        report = lab.compact()
+def test_rows_visible_to_no_snapshot_are_not_rewritten(harness: LakeHarness) -> None:
+    case = new_case(harness, TABLE, insert(0, 10), "DELETE FROM {t} WHERE i < 5", insert(10, 12))
+    harness.maintain(case.catalog, "expire")
+    with case.unchanged():
+        report = case.compact()
     assert [step.kind for step in report.steps] == ["rewrite"]
     assert report.files_made == 1
 
 
-def test_a_file_of_which_no_row_is_left_goes(world: World) -> None:
-    lab = new_lab(world, TABLE, insert(0, 3), "DELETE FROM {t} WHERE i = 1", inlined=0)
-    world.inline(10)
-    lab("DELETE FROM {t} WHERE i IN (0, 2)")
-    with lab.unchanged():
-        lab.compact()
-    assert lab.files.files == ()
+def test_file_without_live_rows_is_removed(harness: LakeHarness) -> None:
+    case = new_case(harness, TABLE, insert(0, 3), "DELETE FROM {t} WHERE i = 1", inlined=0)
+    harness.inline(10)
+    case("DELETE FROM {t} WHERE i IN (0, 2)")
+    with case.unchanged():
+        case.compact()
+    assert case.files.files == ()
 
 
 @pytest.mark.parametrize("inlined", [0, 10], ids=["files", "inlined"])
-def test_snapshots_that_are_kept_lose_nothing_to_expiry_and_clean_up(
-    world: World, inlined: int
-) -> None:
-    lab = new_lab(world, TABLE, insert(0, 20), inlined=inlined)
+def test_retained_snapshots_survive_expiry_and_cleanup(harness: LakeHarness, inlined: int) -> None:
+    case = new_case(harness, TABLE, insert(0, 20), inlined=inlined)
     for first in (20, 50, 80):
-        lab(insert(first, first + 20), insert(first + 20, first + 25))
-        lab(f"DELETE FROM {{t}} WHERE i % 7 = 0 AND i < {first}")
-        lab(f"UPDATE {{t}} SET s = 'new' WHERE i IN ({first}, {first + 21})")
-        before = lab.history()
-        report = lab.compact()
+        case(insert(first, first + 20), insert(first + 20, first + 25))
+        case(f"DELETE FROM {{t}} WHERE i % 7 = 0 AND i < {first}")
+        case(f"UPDATE {{t}} SET s = 'new' WHERE i IN ({first}, {first + 21})")
+        before = case.history()
+        report = case.compact()
         assert report.steps
-        # Some that are older than the compaction, and all that it made.
-        lab.catalog.expire(keep_last=len(report.snapshot_ids) + 3)
-        gone = {garbage.path for garbage in world.lake.cleanup(age=SOON)}
+        # Some snapshots from before the compaction, and all that it committed.
+        case.catalog.expire(keep_last=len(report.snapshot_ids) + 3)
+        gone = {garbage.path for garbage in harness.lake.cleanup(age=SOON)}
         assert gone
-        assert not gone & world.parquet()
-        kept = {snapshot.id for snapshot in lab.catalog.snapshots()}
-        seen = {number: version for number, version in before.items() if number in kept}
+        assert not gone & harness.parquet()
+        retained = {snapshot.id for snapshot in case.catalog.snapshots()}
+        seen = {number: version for number, version in before.items() if number in retained}
         assert len(seen) == 3
-        lab.check(seen)
-        assert world.lake.collect(age=SOON, dry_run=True) == []
+        case.check(seen)
+        assert harness.lake.collect(age=SOON, dry_run=True) == []
 
 
-def test_files_that_were_added_by_name_are_left_alone(world: World) -> None:
-    lab = new_lab(world, TABLE, insert(0, 3), insert(3, 5))
-    path = world.home / "added.parquet"
-    world.sql(f"COPY (SELECT 7 AS i, 'x' AS s) TO '{path}' (FORMAT parquet)")
-    lab(f"CALL ducklake_add_data_files('{{c}}', 't', '{path}')")
-    with lab.unchanged():
-        report = lab.compact()
+def test_files_added_by_name_are_not_compacted(harness: LakeHarness) -> None:
+    case = new_case(harness, TABLE, insert(0, 3), insert(3, 5))
+    path = harness.home / "added.parquet"
+    harness.sql(f"COPY (SELECT 7 AS i, 'x' AS s) TO '{path}' (FORMAT parquet)")
+    case(f"CALL ducklake_add_data_files('{{c}}', 't', '{path}')")
+    with case.unchanged():
+        report = case.compact()
     assert report.files_merged == 2
     assert report.skipped == (
-        Skipped(str(path), "it was added by name, and its columns have no ids"),
+        SkippedFile(str(path), "it was added by name, and its columns have no ids"),
     )
 
 
-def test_a_fork_keeps_what_its_parent_compacts(world: World) -> None:
-    lab = new_lab(world, TABLE, insert(0, 5), insert(5, 9), "DELETE FROM {t} WHERE i = 3")
-    fork = world.lake.fork_catalog("c", "fork")
-    world.attach(fork)
-    lab.compact()
-    lab.compact()
-    world.maintain(lab.catalog, "expire", "cleanup")
-    assert sorted(world.sql("SELECT i FROM fork.t")) == [(i,) for i in range(9) if i != 3]
-    forked = Lab(world, fork)
+def test_fork_is_unchanged_when_its_parent_is_compacted(harness: LakeHarness) -> None:
+    case = new_case(harness, TABLE, insert(0, 5), insert(5, 9), "DELETE FROM {t} WHERE i = 3")
+    fork = harness.lake.fork_catalog("c", "fork")
+    harness.attach(fork)
+    case.compact()
+    case.compact()
+    harness.maintain(case.catalog, "expire", "cleanup")
+    assert sorted(harness.sql("SELECT i FROM fork.t")) == [(i,) for i in range(9) if i != 3]
+    forked = CompactionCase(harness, fork)
     with forked.unchanged():
         forked.compact()
 
 
 @pytest.mark.parametrize("inlined", [0, 10], ids=["files", "inlined"])
-def test_a_fork_of_the_past_is_compacted_without_what_came_later(
-    world: World, inlined: int
+def test_fork_at_an_older_snapshot_is_compacted_without_later_rows(
+    harness: LakeHarness, inlined: int
 ) -> None:
-    lab = new_lab(world, TABLE, insert(0, 5), "DELETE FROM {t} WHERE i = 1", inlined=inlined)
-    at = lab.catalog.snapshot_id()
-    lab(insert(5, 9), insert(9, 12), "DELETE FROM {t} WHERE i IN (2, 6)", insert(12, 14))
-    lab.compact()
-    lab.compact()
-    fork = world.lake.fork_catalog("c", "fork", at)
-    world.attach(fork)
-    forked = Lab(world, fork)
+    case = new_case(harness, TABLE, insert(0, 5), "DELETE FROM {t} WHERE i = 1", inlined=inlined)
+    at = case.catalog.newest_snapshot()
+    case(insert(5, 9), insert(9, 12), "DELETE FROM {t} WHERE i IN (2, 6)", insert(12, 14))
+    case.compact()
+    case.compact()
+    fork = harness.lake.fork_catalog("c", "fork", at)
+    harness.attach(fork)
+    forked = CompactionCase(harness, fork)
     forked("DELETE FROM {t} WHERE i = 0", insert(20, 23), "DELETE FROM {t} WHERE i = 3")
     with forked.unchanged():
         forked.compact()
     with forked.unchanged():
         forked.compact()
-    assert sorted(world.sql("SELECT i FROM fork.t")) == [(2,), (4,), (20,), (21,), (22,)]
+    assert sorted(harness.sql("SELECT i FROM fork.t")) == [(2,), (4,), (20,), (21,), (22,)]
 
 
-def test_a_fork_from_before_its_parent_was_rewritten_is_rewritten_too(world: World) -> None:
-    lab = new_lab(world, TABLE, insert(0, 100))
-    at = lab.catalog.snapshot_id()
-    lab("DELETE FROM {t} WHERE i > 1")
-    lab.compact()
-    forked = Lab(world, world.lake.fork_catalog("c", "fork", at))
-    world.attach(forked.catalog)
+def test_fork_before_a_rewrite_of_its_parent_is_rewritten(harness: LakeHarness) -> None:
+    case = new_case(harness, TABLE, insert(0, 100))
+    at = case.catalog.newest_snapshot()
+    case("DELETE FROM {t} WHERE i > 1")
+    case.compact()
+    forked = CompactionCase(harness, harness.lake.fork_catalog("c", "fork", at))
+    harness.attach(forked.catalog)
     forked("DELETE FROM {t} WHERE i != 50")
     with forked.unchanged():
         forked.compact()
-    assert world.sql("SELECT i FROM fork.t") == [(50,)]
+    assert harness.sql("SELECT i FROM fork.t") == [(50,)]
 
 
-# ---- workers elsewhere -------------------------------------------------------------------------
+# ---- workers on other machines -----------------------------------------------------------------
 
 
-class OtherDisk(PlainRunner):
-    """Workers that write to a disk which the server does not see."""
+class UnsharedDiskRunner(PlainRunner):
+    """Runs units whose files the server cannot see."""
 
     def run(self, units: Sequence[Unit[R]], title: str) -> list[R]:
         results = super().run(units, title)
@@ -428,88 +438,85 @@ class OtherDisk(PlainRunner):
 
 
 @pytest.mark.parametrize("inlined", [0, 10], ids=["files", "inlined"])
-def test_rows_stay_where_they_are_if_the_new_files_are_not_to_be_seen(
-    world: World, inlined: int
+def test_compaction_fails_without_changes_if_new_files_are_not_visible(
+    harness: LakeHarness, inlined: int
 ) -> None:
-    lab = new_lab(world, TABLE, insert(0, 3), insert(3, 5), inlined=inlined)
-    lab.runner = OtherDisk()
-    with lab.unchanged(), pytest.raises(PipelineFailed, match="this server does not see it"):
-        lab.compact()
+    case = new_case(harness, TABLE, insert(0, 3), insert(3, 5), inlined=inlined)
+    case.runner = UnsharedDiskRunner()
+    with case.unchanged(), pytest.raises(PipelineFailed, match="this server does not see it"):
+        case.compact()
 
 
-class Dropping(PlainRunner):
-    """While the work is done somebody drops the catalog and cleans up."""
+class DroppingRunner(PlainRunner):
+    """Drops the catalog and cleans up after the units ran."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, harness: LakeHarness) -> None:
         super().__init__()
-        self._world = world
+        self._harness = harness
 
     def run(self, units: Sequence[Unit[R]], title: str) -> list[R]:
         results = super().run(units, title)
-        self._world.sql("DETACH c")
-        self._world.lake.drop_catalog("c")
-        self._world.lake.cleanup()
+        self._harness.sql("DETACH c")
+        self._harness.lake.drop_catalog("c")
+        self._harness.lake.cleanup()
         return results
 
 
 @pytest.mark.parametrize("inlined", [0, 10], ids=["files", "inlined"])
-def test_a_catalog_that_is_dropped_meanwhile_is_what_is_told(world: World, inlined: int) -> None:
-    lab = new_lab(world, TABLE, insert(0, 3), insert(3, 5), inlined=inlined)
-    lab.runner = Dropping(world)
-    table_id = lab.table.id
+def test_catalog_dropped_during_compaction_is_reported(harness: LakeHarness, inlined: int) -> None:
+    case = new_case(harness, TABLE, insert(0, 3), insert(3, 5), inlined=inlined)
+    case.runner = DroppingRunner(harness)
+    table_id = case.table.id
     with pytest.raises(CatalogUnreachable, match="metadata of the catalog c cannot be reached"):
-        compact(lab.catalog, table_id, lab.runner)
-    assert world.parquet() == set()
+        compact(case.catalog, table_id, case.runner)
+    assert harness.parquet() == set()
 
 
-def test_workers_that_do_not_see_the_directory_write_nothing(world: World) -> None:
-    lab = new_lab(world, TABLE, insert(0, 3), inlined=10)
-    files = lab.files
+def test_workers_without_the_data_directory_write_nothing(harness: LakeHarness) -> None:
+    case = new_case(harness, TABLE, insert(0, 3), inlined=10)
+    files = case.files
     (inlined,) = files.inlined
-    rows = tuple(lab.catalog.inlined_rows(inlined.name, files.snapshot_id))
-    elsewhere = replace(files.table, directory=f"{world.home}/elsewhere/")
-    unit = FoldUnit(elsewhere, inlined, rows, files.oldest_snapshot)
+    rows = tuple(case.catalog.inlined_rows(inlined.name, files.snapshot_id))
+    elsewhere = replace(files.table, directory=f"{harness.home}/elsewhere/")
+    unit = FlushInlinedUnit(elsewhere, inlined, rows, files.oldest_snapshot)
     with pytest.raises(PipelineFailed, match="does not see"):
         PlainRunner().run([unit], "fold")
-    assert not (world.home / "elsewhere").exists()
+    assert not (harness.home / "elsewhere").exists()
 
 
-# ---- what is told ------------------------------------------------------------------------------
+# ---- reports -----------------------------------------------------------------------------------
 
 
-def test_a_dry_run_lists_what_a_run_then_does(world: World) -> None:
-    lab = new_lab(world, TABLE, insert(0, 5), insert(5, 9), insert(9, 14))
-    lab("DELETE FROM {t} WHERE i = 10")
-    world.inline(10)
-    lab(insert(20, 22))
-    head, parquet = lab.catalog.snapshot_id(), world.parquet()
-    listed = lab.compact(dry_run=True)
-    assert listed.dry_run
-    assert (lab.catalog.snapshot_id(), world.parquet()) == (head, parquet)
-    told: list[Progress] = []
-    with lab.unchanged():
-        done = lab.compact(on_progress=told.append)
+def test_dry_run_lists_what_the_run_then_does(harness: LakeHarness) -> None:
+    case = new_case(harness, TABLE, insert(0, 5), insert(5, 9), insert(9, 14))
+    case("DELETE FROM {t} WHERE i = 10")
+    harness.inline(10)
+    case(insert(20, 22))
+    head, parquet = case.catalog.newest_snapshot(), harness.parquet()
+    listed = case.compact(dry_run=True)
+    assert (case.catalog.newest_snapshot(), harness.parquet()) == (head, parquet)
+    checks: list[str] = []
+    with case.unchanged():
+        done = case.compact(check=lambda: checks.append("before a step"))
     assert [step.kind for step in listed.steps] == ["merge", "rewrite", "fold"]
     for before, after in zip(listed.steps, done.steps, strict=True):
         assert (before.kind, before.sources, before.rows) == (after.kind, after.sources, after.rows)
-        assert before.outputs == (lab.table.directory,)
-        assert set(after.outputs) <= world.parquet()
+        assert before.outputs == (case.table.directory,)
+        assert set(after.outputs) <= harness.parquet()
     assert done.table == "main.t"
-    assert (done.files_merged, done.files_rewritten, done.rows_folded) == (2, 1, 2)
+    assert (done.files_merged, done.files_rewritten, done.inlined_rows_flushed) == (2, 1, 2)
     assert done.snapshot_ids == (head + 1, head + 2, head + 3)
     assert done.bytes_after > 0
-    assert [(one.kind, one.done, one.total) for one in told] == [
-        (kind, done, 1) for kind in ("merge", "rewrite", "fold") for done in (0, 1)
-    ]
+    assert len(checks) == len(done.steps)
 
 
-def test_a_unit_can_be_sent(world: World) -> None:
-    lab = new_lab(world, NESTED, insert_nested(0, 5), insert_nested(5, 9), inlined=0)
-    lab("DELETE FROM {t} WHERE i = 3", insert_nested(9, 12))
-    world.inline(10)
-    lab(insert_nested(20, 22))
-    lab.compact()
-    kinds = {type(unit) for unit in lab.runner.ran}
-    assert kinds == {MergeUnit, RewriteUnit, FoldUnit}
-    for unit in lab.runner.ran:
+def test_unit_can_be_pickled(harness: LakeHarness) -> None:
+    case = new_case(harness, NESTED, insert_nested(0, 5), insert_nested(5, 9), inlined=0)
+    case("DELETE FROM {t} WHERE i = 3", insert_nested(9, 12))
+    harness.inline(10)
+    case(insert_nested(20, 22))
+    case.compact()
+    kinds = {type(unit) for unit in case.runner.ran}
+    assert kinds == {MergeUnit, RewriteUnit, FlushInlinedUnit}
+    for unit in case.runner.ran:
         assert pickle.loads(pickle.dumps(unit)) == unit

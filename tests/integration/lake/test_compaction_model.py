@@ -1,22 +1,21 @@
-"""Whatever happened to a table, compaction changes no version of it."""
+"""Compaction changes no version of a table with a random history."""
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck, settings
-from hypothesis import given as given_some
-from hypothesis import strategies as some
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from tests.integration.lake.compacting import Lab, Version, new_lab
-from tests.integration.lake.world import World
+from tests.integration.lake.compaction_harness import CompactionCase, Version, new_case
+from tests.integration.lake.fixtures import LakeHarness
 
-small = some.integers(0, 4)
-STATEMENTS = some.one_of(
-    some.builds("INSERT INTO {{t}} (i) SELECT range FROM range({}, {}0)".format, small, small),
-    some.builds("UPDATE {{t}} SET s = '{{n}}' WHERE i % 5 = {}".format, small),
-    some.builds("UPDATE {{t}} SET s = '{{n}}' WHERE i = {}".format, small),
-    some.builds("DELETE FROM {{t}} WHERE i % 5 = {}".format, small),
-    some.builds("DELETE FROM {{t}} WHERE i = {}".format, small),
-    some.sampled_from(
+small = st.integers(0, 4)
+STATEMENTS = st.one_of(
+    st.builds("INSERT INTO {{t}} (i) SELECT range FROM range({}, {}0)".format, small, small),
+    st.builds("UPDATE {{t}} SET s = '{{n}}' WHERE i % 5 = {}".format, small),
+    st.builds("UPDATE {{t}} SET s = '{{n}}' WHERE i = {}".format, small),
+    st.builds("DELETE FROM {{t}} WHERE i % 5 = {}".format, small),
+    st.builds("DELETE FROM {{t}} WHERE i = {}".format, small),
+    st.sampled_from(
         [
             "ALTER TABLE {t} ADD COLUMN c{n} INTEGER DEFAULT 7",
             "ALTER TABLE {t} RENAME COLUMN i TO j; ALTER TABLE {t} RENAME COLUMN j TO i",
@@ -39,32 +38,32 @@ STATEMENTS = some.one_of(
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-@given_some(statements=some.lists(STATEMENTS, min_size=6, max_size=10))
-def test_every_version_stays_as_it_was(world: World, statements: list[str]) -> None:
-    world.clear()
-    lab = new_lab(world, "CREATE TABLE {t} (i INTEGER, s VARCHAR, x VARCHAR)", inlined=10)
-    lab("INSERT INTO {t} SELECT range, 'v' || range % 2, 'y' FROM range(8)")
-    lab("INSERT INTO {t} SELECT range, 'v' || range % 2, 'y' FROM range(20)")
+@given(statements=st.lists(STATEMENTS, min_size=6, max_size=10))
+def test_compaction_changes_no_version(harness: LakeHarness, statements: list[str]) -> None:
+    harness.clear()
+    case = new_case(harness, "CREATE TABLE {t} (i INTEGER, s VARCHAR, x VARCHAR)", inlined=10)
+    case("INSERT INTO {t} SELECT range, 'v' || range % 2, 'y' FROM range(8)")
+    case("INSERT INTO {t} SELECT range, 'v' || range % 2, 'y' FROM range(20)")
     known: dict[int, Version] = {}
-    remember(lab, known)
+    remember(case, known)
     for number, statement in enumerate(statements):
-        act(lab, statement.replace("{n}", str(number)))
-        remember(lab, known)
-    for _ in range(2):  # what folds and rewrites leave behind is merged the second time
-        lab.compact()
-    lab.check(known)
+        act(case, statement.replace("{n}", str(number)))
+        remember(case, known)
+    for _ in range(2):  # the second run merges what flushes and rewrites wrote
+        case.compact()
+    case.check(known)
 
 
-def act(lab: Lab, statement: str) -> None:
+def act(case: CompactionCase, statement: str) -> None:
     if statement == "compact":
-        lab.compact()
+        case.compact()
     elif statement.startswith("inline"):
-        lab.world.inline(int(statement.split()[1]))
+        case.harness.inline(int(statement.split()[1]))
     else:
-        lab(statement)
+        case(statement)
 
 
-def remember(lab: Lab, known: dict[int, Version]) -> None:
-    """How the table is at the snapshots that came since it was last looked at."""
-    for number in range(max(known, default=0) + 1, lab.catalog.snapshot_id() + 1):
-        known[number] = lab.version(number)
+def remember(case: CompactionCase, known: dict[int, Version]) -> None:
+    """Adds the versions of the snapshots since the last call."""
+    for number in range(max(known, default=0) + 1, case.catalog.newest_snapshot() + 1):
+        known[number] = case.version(number)

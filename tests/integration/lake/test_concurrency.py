@@ -1,4 +1,4 @@
-"""Many processes commit to one lake at once; stock DuckDB looks at what comes of it."""
+"""Many processes commit to one lake concurrently; stock DuckDB checks the result."""
 
 from __future__ import annotations
 
@@ -12,23 +12,31 @@ import psycopg
 import pytest
 
 from swanlake.errors import AlreadyExists
-from swanlake.lake.lake import Catalog, Lake
-from swanlake.lake.types import ColumnSpec
-from tests.faults.crew import Crew, Place, Timed, assert_ids_follow_time, history, timed
+from swanlake.lake.catalog import Catalog
+from swanlake.lake.lake import Lake
+from swanlake.lake.model.types import ColumnSpec
+from tests.faults.workers import (
+    LakeAddress,
+    TimedCommit,
+    WorkerPool,
+    assert_ids_in_commit_order,
+    read_history,
+    time_commit,
+)
 
 COLUMNS = [ColumnSpec("worker", "BIGINT", nullable=False), ColumnSpec("number", "BIGINT")]
 WRITERS = 8
 
 
 @pytest.fixture(scope="module")
-def crew() -> Iterator[Crew]:
-    with Crew(WRITERS) as crew:
-        yield crew
+def workers() -> Iterator[WorkerPool]:
+    with WorkerPool(WRITERS) as workers:
+        yield workers
 
 
 @pytest.fixture
-def place(metabase: str | Path, tmp_path: Path) -> Place:
-    return Place(metabase, str(tmp_path / "data"))
+def address(metabase: str | Path, tmp_path: Path) -> LakeAddress:
+    return LakeAddress(metabase, str(tmp_path / "data"))
 
 
 @pytest.fixture
@@ -40,7 +48,7 @@ def sales(lake: Lake) -> Catalog:
 
 @pytest.fixture(autouse=True)
 def _no_error_in_the_server_log(metabase: str | Path) -> Iterator[None]:
-    """Writers that wait for their turn give PostgreSQL nothing to complain about."""
+    """Checks that waiting writers cause no error in PostgreSQL's log."""
     if isinstance(metabase, Path):
         yield
         return
@@ -55,37 +63,37 @@ def _no_error_in_the_server_log(metabase: str | Path) -> Iterator[None]:
     assert [line for line in written.splitlines() if "ERROR:" in line] == []
 
 
-# ---- what a worker does ------------------------------------------------------------------------
+# ---- work of one process -----------------------------------------------------------------------
 
 
-def append(place: Place, table: str, worker: int, rounds: int) -> list[Timed]:
-    with place.writer("sales") as (sales, duck):
+def append(address: LakeAddress, table: str, worker: int, rounds: int) -> list[TimedCommit]:
+    with address.writer("sales") as (sales, duck):
         return [
-            timed(lambda n=n: sales.append(duck, f"SELECT {worker}, {n}", "main", table))  # type: ignore[misc]
+            time_commit(lambda n=n: sales.append(duck, f"SELECT {worker}, {n}", "main", table))  # type: ignore[misc]
             for n in range(rounds)
         ]
 
 
-def create_tables(place: Place, worker: int, rounds: int) -> list[Timed]:
-    with place.writer("sales") as (sales, _):
+def create_tables(address: LakeAddress, worker: int, rounds: int) -> list[TimedCommit]:
+    with address.writer("sales") as (sales, _):
         return [
-            timed(lambda n=n: sales.create_table("main", f"t_{worker}_{n}", COLUMNS))  # type: ignore[misc]
+            time_commit(lambda n=n: sales.create_table("main", f"t_{worker}_{n}", COLUMNS))  # type: ignore[misc]
             for n in range(rounds)
         ]
 
 
-def create_schemas(place: Place, worker: int, rounds: int) -> list[Timed]:
-    with place.writer("sales") as (sales, _):
+def create_schemas(address: LakeAddress, worker: int, rounds: int) -> list[TimedCommit]:
+    with address.writer("sales") as (sales, _):
         return [
-            timed(lambda n=n: sales.create_schema(f"s_{worker}_{n}"))  # type: ignore[misc]
+            time_commit(lambda n=n: sales.create_schema(f"s_{worker}_{n}"))  # type: ignore[misc]
             for n in range(rounds)
         ]
 
 
-def create_catalogs(place: Place, worker: int, rounds: int) -> int:
-    """Makes catalogs of its own, and tries to be the one that makes those all want."""
+def create_catalogs(address: LakeAddress, worker: int, rounds: int) -> int:
+    """Creates its own catalogs, and competes for names that all workers create."""
     won = 0
-    with place.lake() as lake:
+    with address.lake() as lake:
         for number in range(rounds):
             lake.create_catalog(f"c_{worker}_{number}").create_table("main", "t", COLUMNS)
             try:
@@ -96,10 +104,10 @@ def create_catalogs(place: Place, worker: int, rounds: int) -> int:
     return won
 
 
-def fork_or_append(place: Place, worker: int, rounds: int) -> list[Timed]:
+def fork_or_append(address: LakeAddress, worker: int, rounds: int) -> list[TimedCommit]:
     if worker % 2:
-        return append(place, "shared", worker, 3 * rounds)
-    with place.lake() as lake:
+        return append(address, "shared", worker, 3 * rounds)
+    with address.lake() as lake:
         for number in range(rounds):
             lake.fork_catalog("sales", f"f_{worker}_{number}").create_schema("own")
     return []
@@ -109,7 +117,7 @@ def fork_or_append(place: Place, worker: int, rounds: int) -> list[Timed]:
 
 
 class Observer:
-    """A stock DuckDB that asks for counts at snapshots, and never gets two answers."""
+    """Counts rows at snapshots with stock DuckDB; a snapshot's count must never change."""
 
     def __init__(self, lake: Lake, catalog: Catalog, duck: duckdb.DuckDBPyConnection) -> None:
         self._duck = duck
@@ -119,213 +127,233 @@ class Observer:
 
     def watch(self, running: AsyncResult[Any]) -> None:
         while not running.ready():
-            self.look(self._catalog.snapshot_id())
+            self.count(self._catalog.newest_snapshot())
             running.wait(0.02)
 
-    def look(self, snapshot: int, table: str = "main.shared") -> int:
+    def count(self, snapshot: int, table: str = "main.shared") -> int:
         name = f"{self._catalog.name}.{table}"
         counted = f"SELECT count(*) FROM {name} AT (VERSION => {snapshot})"
-        # All rows: a result that is not read to its end keeps its transaction open.
+        # All rows: a result that is not read to the end leaves its transaction open.
         [(count,)] = self._duck.execute(counted).fetchall()
         assert self._seen.setdefault(snapshot, count) == count
         return int(count)
 
-    def look_again(self) -> None:
+    def check_again(self) -> None:
         assert self._seen
         for snapshot in list(self._seen):
-            self.look(snapshot)
+            self.count(snapshot)
 
 
-def flat(results: list[list[Timed]]) -> list[Timed]:
+def flat(results: list[list[TimedCommit]]) -> list[TimedCommit]:
     return [timed for result in results for timed in result]
 
 
-def test_appends_to_one_table_all_succeed_in_the_order_of_their_ids(
-    crew: Crew, place: Place, lake: Lake, sales: Catalog, duck: duckdb.DuckDBPyConnection
+def test_concurrent_appends_to_one_table_succeed_in_snapshot_order(
+    workers: WorkerPool,
+    address: LakeAddress,
+    lake: Lake,
+    sales: Catalog,
+    duck: duckdb.DuckDBPyConnection,
 ) -> None:
-    appends_to_one_table(crew, place, lake, sales, duck, rounds=10)
+    check_appends_to_one_table(workers, address, lake, sales, duck, rounds=10)
 
 
 @pytest.mark.slow
-def test_sixteen_processes_append_to_one_table_for_long(
-    place: Place, lake: Lake, sales: Catalog, duck: duckdb.DuckDBPyConnection
+def test_sixteen_processes_append_to_one_table(
+    address: LakeAddress, lake: Lake, sales: Catalog, duck: duckdb.DuckDBPyConnection
 ) -> None:
-    with Crew(16) as crew:
-        appends_to_one_table(crew, place, lake, sales, duck, rounds=200)
+    with WorkerPool(16) as workers:
+        check_appends_to_one_table(workers, address, lake, sales, duck, rounds=200)
 
 
-def appends_to_one_table(
-    crew: Crew,
-    place: Place,
+def check_appends_to_one_table(
+    workers: WorkerPool,
+    address: LakeAddress,
     lake: Lake,
     sales: Catalog,
     duck: duckdb.DuckDBPyConnection,
     rounds: int,
 ) -> None:
     observer = Observer(lake, sales, duck)
-    parts = [(place, "shared", worker, rounds) for worker in range(crew.size)]
-    running = crew.begin(append, parts)
+    parts = [(address, "shared", worker, rounds) for worker in range(workers.size)]
+    running = workers.start(append, parts)
     observer.watch(running)
     commits = flat(running.get())
     assert all(timed.committed.attempts == 1 for timed in commits)
     assert sorted(timed.committed.snapshot_id for timed in commits) == list(
-        range(2, 2 + crew.size * rounds)
+        range(2, 2 + workers.size * rounds)
     )
-    assert_ids_follow_time(commits)
-    observer.look_again()
-    for snapshot in range(1, 2 + crew.size * rounds, max(1, rounds // 10)):
-        assert observer.look(snapshot) == snapshot - 1
+    assert_ids_in_commit_order(commits)
+    observer.check_again()
+    for snapshot in range(1, 2 + workers.size * rounds, max(1, rounds // 10)):
+        assert observer.count(snapshot) == snapshot - 1
     assert duck.sql(
         "SELECT worker, count(DISTINCT number), count(*) FROM sales.main.shared "
         "GROUP BY worker ORDER BY worker"
-    ).fetchall() == [(worker, rounds, rounds) for worker in range(crew.size)]
+    ).fetchall() == [(worker, rounds, rounds) for worker in range(workers.size)]
     row_ids = "SELECT count(DISTINCT rowid), max(rowid) + 1 FROM sales.main.shared"
-    assert duck.sql(row_ids).fetchall() == [(crew.size * rounds, crew.size * rounds)]
-    crew.ask(history, place, "sales").assert_sound()
+    assert duck.sql(row_ids).fetchall() == [(workers.size * rounds, workers.size * rounds)]
+    workers.call(read_history, address, "sales").assert_sound()
 
 
-def test_appends_to_different_tables_all_succeed(
-    crew: Crew, place: Place, lake: Lake, sales: Catalog, duck: duckdb.DuckDBPyConnection
+def test_concurrent_appends_to_different_tables_succeed(
+    workers: WorkerPool,
+    address: LakeAddress,
+    lake: Lake,
+    sales: Catalog,
+    duck: duckdb.DuckDBPyConnection,
 ) -> None:
-    appends_to_different_tables(crew, place, lake, sales, duck, rounds=8)
+    check_appends_to_different_tables(workers, address, lake, sales, duck, rounds=8)
 
 
 @pytest.mark.slow
-def test_sixteen_processes_append_to_a_table_each_for_long(
-    place: Place, lake: Lake, sales: Catalog, duck: duckdb.DuckDBPyConnection
+def test_sixteen_processes_append_to_a_table_each(
+    address: LakeAddress, lake: Lake, sales: Catalog, duck: duckdb.DuckDBPyConnection
 ) -> None:
-    with Crew(16) as crew:
-        appends_to_different_tables(crew, place, lake, sales, duck, rounds=200)
+    with WorkerPool(16) as workers:
+        check_appends_to_different_tables(workers, address, lake, sales, duck, rounds=200)
 
 
-def appends_to_different_tables(
-    crew: Crew,
-    place: Place,
+def check_appends_to_different_tables(
+    workers: WorkerPool,
+    address: LakeAddress,
     lake: Lake,
     sales: Catalog,
     duck: duckdb.DuckDBPyConnection,
     rounds: int,
 ) -> None:
-    for worker in range(crew.size):
+    for worker in range(workers.size):
         sales.create_table("main", f"own_{worker}", COLUMNS)
-    parts = [(place, f"own_{worker}", worker, rounds) for worker in range(crew.size)]
-    commits = flat(crew.work(append, parts))
+    parts = [(address, f"own_{worker}", worker, rounds) for worker in range(workers.size)]
+    commits = flat(workers.run(append, parts))
     assert all(timed.committed.attempts == 1 for timed in commits)
-    assert_ids_follow_time(commits)
+    assert_ids_in_commit_order(commits)
     lake.location(sales.info).attach(duck)
-    for worker in range(crew.size):
+    for worker in range(workers.size):
         rows = duck.sql(f"SELECT worker, count(*) FROM sales.main.own_{worker} GROUP BY ALL")
         assert rows.fetchall() == [(worker, rounds)]
-    crew.ask(history, place, "sales").assert_sound()
+    workers.call(read_history, address, "sales").assert_sound()
 
 
 @pytest.mark.parametrize("job", [create_tables, create_schemas])
-def test_tables_and_schemas_made_at_once_have_ids_of_their_own(
-    crew: Crew,
-    place: Place,
+def test_tables_and_schemas_created_concurrently_have_distinct_ids(
+    workers: WorkerPool,
+    address: LakeAddress,
     lake: Lake,
     sales: Catalog,
     duck: duckdb.DuckDBPyConnection,
     job: Any,
 ) -> None:
-    makes_tables_or_schemas(crew, place, lake, sales, duck, job, rounds=8)
+    check_concurrent_creates(workers, address, lake, sales, duck, job, rounds=8)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("job", [create_tables, create_schemas])
-def test_sixteen_processes_make_tables_and_schemas_for_long(
-    place: Place, lake: Lake, sales: Catalog, duck: duckdb.DuckDBPyConnection, job: Any
+def test_sixteen_processes_create_tables_and_schemas(
+    address: LakeAddress, lake: Lake, sales: Catalog, duck: duckdb.DuckDBPyConnection, job: Any
 ) -> None:
-    with Crew(16) as crew:
-        makes_tables_or_schemas(crew, place, lake, sales, duck, job, rounds=60)
+    with WorkerPool(16) as workers:
+        check_concurrent_creates(workers, address, lake, sales, duck, job, rounds=60)
 
 
-def makes_tables_or_schemas(
-    crew: Crew,
-    place: Place,
+def check_concurrent_creates(
+    workers: WorkerPool,
+    address: LakeAddress,
     lake: Lake,
     sales: Catalog,
     duck: duckdb.DuckDBPyConnection,
     job: Any,
     rounds: int,
 ) -> None:
-    commits = flat(crew.work(job, [(place, worker, rounds) for worker in range(crew.size)]))
+    commits = flat(workers.run(job, [(address, worker, rounds) for worker in range(workers.size)]))
     assert all(timed.committed.attempts == 1 for timed in commits)
-    assert_ids_follow_time(commits)
-    crew.ask(history, place, "sales").assert_sound()
+    assert_ids_in_commit_order(commits)
+    workers.call(read_history, address, "sales").assert_sound()
     lake.location(sales.info).attach(duck)
-    tables, schemas = (1, 1 + crew.size * rounds)[:: 1 if job is create_schemas else -1]
+    tables, schemas = (1, 1 + workers.size * rounds)[:: 1 if job is create_schemas else -1]
     listed = "SELECT count(DISTINCT table_id) FROM ducklake_table_info('sales')"
     assert duck.sql(listed).fetchall() == [(tables,)]
     listed = "SELECT count(*) FROM duckdb_schemas() WHERE database_name = 'sales'"
     assert duck.sql(listed).fetchall() == [(schemas,)]
 
 
-def test_catalogs_made_at_once_are_whole_and_a_name_is_given_once(
-    crew: Crew, place: Place, lake: Lake, duck: duckdb.DuckDBPyConnection
+def test_catalogs_created_concurrently_are_complete_and_names_unique(
+    workers: WorkerPool, address: LakeAddress, lake: Lake, duck: duckdb.DuckDBPyConnection
 ) -> None:
-    makes_catalogs(crew, place, lake, duck, rounds=2)
+    check_concurrent_catalogs(workers, address, lake, duck, rounds=2)
 
 
 @pytest.mark.slow
-def test_sixteen_processes_make_many_catalogs(
-    place: Place, lake: Lake, duck: duckdb.DuckDBPyConnection
+def test_sixteen_processes_create_catalogs(
+    address: LakeAddress, lake: Lake, duck: duckdb.DuckDBPyConnection
 ) -> None:
-    with Crew(16) as crew:
-        makes_catalogs(crew, place, lake, duck, rounds=15)
+    with WorkerPool(16) as workers:
+        check_concurrent_catalogs(workers, address, lake, duck, rounds=15)
 
 
-def makes_catalogs(
-    crew: Crew, place: Place, lake: Lake, duck: duckdb.DuckDBPyConnection, rounds: int
+def check_concurrent_catalogs(
+    workers: WorkerPool,
+    address: LakeAddress,
+    lake: Lake,
+    duck: duckdb.DuckDBPyConnection,
+    rounds: int,
 ) -> None:
-    won = crew.work(create_catalogs, [(place, worker, rounds) for worker in range(crew.size)])
+    won = workers.run(
+        create_catalogs, [(address, worker, rounds) for worker in range(workers.size)]
+    )
     assert sum(won) == rounds
     infos = lake.catalogs()
-    assert len(infos) == crew.size * rounds + rounds
+    assert len(infos) == workers.size * rounds + rounds
     assert len({info.data_path for info in infos}) == len(infos)
     for info in infos:
         catalog = lake.catalog(info.name)
         assert catalog.check() == []
-        assert catalog.snapshot_id() == (0 if info.name.startswith("wanted") else 1)
+        assert catalog.newest_snapshot() == (0 if info.name.startswith("wanted") else 1)
     lake.location(infos[0]).attach(duck)
     assert duck.sql(f"SELECT count(*) FROM {infos[0].name}.main.t").fetchall() == [(0,)]
 
 
-def test_forks_made_while_others_append_hold_what_their_parent_held(
-    crew: Crew, place: Place, lake: Lake, sales: Catalog, duck: duckdb.DuckDBPyConnection
+def test_forks_during_appends_equal_their_parent_at_the_fork_point(
+    workers: WorkerPool,
+    address: LakeAddress,
+    lake: Lake,
+    sales: Catalog,
+    duck: duckdb.DuckDBPyConnection,
 ) -> None:
-    forks_while_appending(crew, place, lake, sales, duck, rounds=2)
+    check_forks_during_appends(workers, address, lake, sales, duck, rounds=2)
 
 
 @pytest.mark.slow
-def test_sixteen_processes_fork_and_append_for_long(
-    place: Place, lake: Lake, sales: Catalog, duck: duckdb.DuckDBPyConnection
+def test_sixteen_processes_fork_and_append(
+    address: LakeAddress, lake: Lake, sales: Catalog, duck: duckdb.DuckDBPyConnection
 ) -> None:
-    with Crew(16) as crew:
-        forks_while_appending(crew, place, lake, sales, duck, rounds=20)
+    with WorkerPool(16) as workers:
+        check_forks_during_appends(workers, address, lake, sales, duck, rounds=20)
 
 
-def forks_while_appending(
-    crew: Crew,
-    place: Place,
+def check_forks_during_appends(
+    workers: WorkerPool,
+    address: LakeAddress,
     lake: Lake,
     sales: Catalog,
     duck: duckdb.DuckDBPyConnection,
     rounds: int,
 ) -> None:
     observer = Observer(lake, sales, duck)
-    running = crew.begin(fork_or_append, [(place, worker, rounds) for worker in range(crew.size)])
+    running = workers.start(
+        fork_or_append, [(address, worker, rounds) for worker in range(workers.size)]
+    )
     observer.watch(running)
     commits = flat(running.get())
     assert all(timed.committed.attempts == 1 for timed in commits)
-    assert_ids_follow_time(commits)
-    observer.look_again()
-    crew.ask(history, place, "sales").assert_sound()
+    assert_ids_in_commit_order(commits)
+    observer.check_again()
+    workers.call(read_history, address, "sales").assert_sound()
     forks = [info for info in lake.catalogs() if info.parent == sales.info.id]
-    assert len(forks) == crew.size // 2 * rounds
+    assert len(forks) == workers.size // 2 * rounds
     for info in forks:
         assert info.parent_snapshot is not None
-        crew.ask(history, place, info.name).assert_sound()
+        workers.call(read_history, address, info.name).assert_sound()
         lake.location(info).attach(duck)
         rows = duck.sql(f"SELECT count(*) FROM {info.name}.main.shared").fetchall()
         assert rows == [(info.parent_snapshot - 1,)]

@@ -1,4 +1,4 @@
-"""Expiry leaves what stock DuckDB's leaves, and every kept snapshot as it was."""
+"""Expiry leaves the same metadata as stock DuckDB, and every retained snapshot unchanged."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ import duckdb
 import pytest
 
 from swanlake.errors import CatalogNotWritable, CatalogUnreachable, CommitConflict, InvalidRequest
-from swanlake.lake.expiry import ExpireReport
-from swanlake.lake.lake import Catalog, Lake
-from swanlake.lake.operations import Commit
-from tests.integration.lake.world import ROWS, SOON, World
+from swanlake.lake.catalog import Catalog
+from swanlake.lake.lake import Lake
+from swanlake.lake.lifecycle.expiry import ExpireReport
+from swanlake.lake.model.operations import Commit
+from tests.integration.lake.fixtures import ROWS, SOON, LakeHarness
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-#: A file of deleted rows holds a path, and no two catalogs have the same.
+#: A delete file holds a path, which differs between catalogs.
 _DIFFERENT = {"snapshot_time", "schedule_start", "file_size_bytes", "footer_size"}
 
 Dump = dict[str, list[tuple[Any, ...]]]
 
-#: Everything that a catalog can hold, and lose. Up to three rows stay in the metadata.
+#: Creates and removes every kind of object. Up to three rows are inlined.
 _LIFE = """
 CREATE TABLE {c}.t (id BIGINT, v VARCHAR);
 INSERT INTO {c}.t SELECT range, 'v' || range FROM range(20);
@@ -84,96 +85,97 @@ INSERT INTO {c}.t SELECT range, 'v' || range FROM range(50, 60);
 """.strip()
 
 
-def live(world: World, name: str) -> Catalog:
-    """A catalog in which everything has happened, by stock DuckDB alone."""
-    catalog = world.lake.create_catalog(name)
-    world.attach(catalog)
-    file = world.home / f"added_to_{name}.parquet"
-    world.sql(f"COPY (SELECT 500 AS id, 'added' AS k) TO '{file}'")
-    world.inline(3)
+def scripted_catalog(harness: LakeHarness, name: str) -> Catalog:
+    """A catalog with the full script applied by stock DuckDB."""
+    catalog = harness.lake.create_catalog(name)
+    harness.attach(catalog)
+    file = harness.home / f"added_to_{name}.parquet"
+    harness.sql(f"COPY (SELECT 500 AS id, 'added' AS k) TO '{file}'")
+    harness.inline(3)
     for statement in _LIFE.format(c=name, file=file).split(";\n"):
-        world.sql(statement)
-    world.inline(0)
+        harness.sql(statement)
+    harness.inline(0)
     return catalog
 
 
-def dump(world: World, catalog: Catalog) -> Dump:
-    """All metadata, without what differs between two catalogs that lived the same life."""
-    world.detach(catalog)
-    world.attach(catalog)
-    if world.on_postgres:
+def dump(harness: LakeHarness, catalog: Catalog) -> Dump:
+    """All metadata, without values that differ between catalogs of the same history."""
+    harness.detach(catalog)
+    harness.attach(catalog)
+    if harness.on_postgres:
         asked = (
             "postgres_query",
             (
                 "SELECT table_name AS name FROM information_schema.tables "
-                f"WHERE table_schema = ''lake_{catalog.info.place}''"
+                f"WHERE table_schema = ''lake_{catalog.info.storage_name}''"
             ),
         )
     else:
         asked = "sqlite_query", "SELECT name FROM sqlite_master WHERE type = ''table''"
     function, query = asked
-    names = world.sql(
+    names = harness.sql(
         f"FROM {function}('__ducklake_metadata_{catalog.name}', '{query}') ORDER BY 1"
     )
     assert len(names) >= 30
-    return {name: _rows(world, catalog, name) for (name,) in names}
+    return {name: _rows(harness, catalog, name) for (name,) in names}
 
 
-def _rows(world: World, catalog: Catalog, name: str) -> list[tuple[Any, ...]]:
-    found = world.duck.execute(f"FROM {world.metadata(catalog, name)}")
-    columns = [column[0] for column in found.description or ()]
+def _rows(harness: LakeHarness, catalog: Catalog, name: str) -> list[tuple[Any, ...]]:
+    result = harness.duck.execute(f"FROM {harness.metadata(catalog, name)}")
+    columns = [column[0] for column in result.description or ()]
     wanted = [index for index, column in enumerate(columns) if column not in _DIFFERENT]
-    rows = [tuple(_same(catalog, row[index]) for index in wanted) for row in found.fetchall()]
+    rows = [tuple(_same(catalog, row[index]) for index in wanted) for row in result.fetchall()]
     return sorted(rows, key=repr)
 
 
 def _same(catalog: Catalog, value: Any) -> Any:
-    text = str(value).replace(f"/{catalog.info.place}/", "/<catalog>/")
+    text = str(value).replace(f"/{catalog.info.storage_name}/", "/<catalog>/")
     text = text.replace(f"added_to_{catalog.name}", "added")
     return _UUID.sub("<uuid>", text)
 
 
-def without_dead_rows(catalog: Catalog, found: Dump) -> Dump:
-    """What stock DuckDB leaves behind for ever, left out."""
+def without_dead_rows(catalog: Catalog, dumped: Dump) -> Dump:
+    """The dump without rows that stock DuckDB never reclaims."""
     oldest = min(snapshot.id for snapshot in catalog.snapshots())
-    files = {row[0] for row in found["ducklake_data_file"]}
-    for name, rows in found.items():
+    files = {row[0] for row in dumped["ducklake_data_file"]}
+    for name, rows in dumped.items():
         if name.startswith("ducklake_inlined_data_") and name != "ducklake_inlined_data_tables":
-            found[name] = [row for row in rows if row[2] == "None" or int(row[2]) >= oldest]
+            dumped[name] = [row for row in rows if row[2] == "None" or int(row[2]) >= oldest]
         elif name.startswith("ducklake_inlined_delete_"):
-            found[name] = [row for row in rows if row[0] in files]
-    return found
+            dumped[name] = [row for row in rows if row[0] in files]
+    return dumped
 
 
-def contents(world: World, catalog: Catalog, last: int) -> dict[tuple[str, int], Any]:
+def contents(harness: LakeHarness, catalog: Catalog, last: int) -> dict[tuple[str, int], Any]:
     """Every table at the last snapshots, as stock DuckDB reads it."""
     seen: dict[tuple[str, int], Any] = {}
-    kept = [snapshot.id for snapshot in catalog.snapshots()][-last:]
-    for at in kept:
-        for (table,) in world.sql(f"SELECT table_name FROM {_tables(world, catalog, at)}"):
+    retained = [snapshot.id for snapshot in catalog.snapshots()][-last:]
+    for at in retained:
+        for (table,) in harness.sql(f"SELECT table_name FROM {_tables(harness, catalog, at)}"):
             where = f"{catalog.name}.{table}"
-            rows = world.sql(f"FROM {where} AT (VERSION => {at}) ORDER BY ALL")
-            counted = world.sql(f"SELECT count(*) FROM {where} AT (VERSION => {at})")
+            rows = harness.sql(f"FROM {where} AT (VERSION => {at}) ORDER BY ALL")
+            counted = harness.sql(f"SELECT count(*) FROM {where} AT (VERSION => {at})")
             assert counted == [(len(rows),)]
             seen[table, at] = rows
     return seen
 
 
-def changes(world: World, catalog: Catalog, last: int) -> dict[tuple[str, int], Any]:
-    """What was inserted, updated and deleted from each of the last snapshots on."""
-    kept = [snapshot.id for snapshot in catalog.snapshots()][-last:]
+def changes(harness: LakeHarness, catalog: Catalog, last: int) -> dict[tuple[str, int], Any]:
+    """The change feed from each of the last snapshots on."""
+    retained = [snapshot.id for snapshot in catalog.snapshots()][-last:]
+    newest = max(retained)
     return {
-        (f"changes of {table}", at): world.sql(
-            f"FROM ducklake_table_changes('{catalog.name}', 'main', '{table}', {at}, {max(kept)}) "
+        (f"changes of {table}", at): harness.sql(
+            f"FROM ducklake_table_changes('{catalog.name}', 'main', '{table}', {at}, {newest}) "
             "ORDER BY ALL"
         )
         for table in ("t", "little", "whole", "flushed")
-        for at in kept
+        for at in retained
     }
 
 
-def _tables(world: World, catalog: Catalog, at: int) -> str:
-    table, schema = (world.metadata(catalog, f"ducklake_{kind}") for kind in ("table", "schema"))
+def _tables(harness: LakeHarness, catalog: Catalog, at: int) -> str:
+    table, schema = (harness.metadata(catalog, f"ducklake_{kind}") for kind in ("table", "schema"))
     return (
         f"(SELECT schema_name || '.' || table_name AS table_name FROM {table} t JOIN {schema} s "
         f"USING (schema_id) WHERE t.begin_snapshot <= {at} "
@@ -184,20 +186,20 @@ def _tables(world: World, catalog: Catalog, at: int) -> str:
 # ---- the same as stock DuckDB ------------------------------------------------------------------
 
 
-def test_all_metadata_is_as_stock_duckdb_leaves_it(world: World) -> None:
-    ours, stock = live(world, "ours"), live(world, "stock")
-    assert dump(world, ours) == dump(world, stock)
+def test_expiry_leaves_the_same_metadata_as_stock_duckdb(harness: LakeHarness) -> None:
+    ours, stock = scripted_catalog(harness, "ours"), scripted_catalog(harness, "stock")
+    assert dump(harness, ours) == dump(harness, stock)
     for keep_last in (40, 25, 15, 8, 2, 1):
         gone = [snapshot.id for snapshot in stock.snapshots()][:-keep_last]
         assert gone
-        world.sql(f"CALL ducklake_expire_snapshots('stock', versions => {gone})")
-        before = len(dump(world, ours)["ducklake_files_scheduled_for_deletion"])
+        harness.sql(f"CALL ducklake_expire_snapshots('stock', versions => {gone})")
+        before = len(dump(harness, ours)["ducklake_files_scheduled_for_deletion"])
         planned = ours.expire(keep_last=keep_last, dry_run=True)
         done = ours.expire(keep_last=keep_last)
         assert [snapshot.id for snapshot in done.snapshots] == gone
         assert without_dry_run(planned) == without_dry_run(done)
-        left = dump(world, ours)
-        assert left == without_dead_rows(stock, dump(world, stock))
+        left = dump(harness, ours)
+        assert left == without_dead_rows(stock, dump(harness, stock))
         scheduled = left["ducklake_files_scheduled_for_deletion"]
         assert len(scheduled) - before == len(done.files)
         assert ours.check() == []
@@ -208,203 +210,208 @@ def without_dry_run(report: ExpireReport) -> tuple[Any, ...]:
     return (report.snapshots, report.kept, report.files, report.tables, report.rows)
 
 
-def test_snapshots_that_are_kept_between_others_keep_what_they_see(world: World) -> None:
+def test_retained_snapshots_between_expired_ones_stay_readable(harness: LakeHarness) -> None:
     """Times and ids may disagree, so an age can leave gaps."""
-    ours, stock = live(world, "ours"), live(world, "stock")
-    newest = stock.snapshot_id()
-    kept = [4, 13, 24, newest - 9, newest]
-    young = ", ".join(map(str, kept))
+    ours, stock = scripted_catalog(harness, "ours"), scripted_catalog(harness, "stock")
+    newest = stock.newest_snapshot()
+    retained = [4, 13, 24, newest - 9, newest]
+    young = ", ".join(map(str, retained))
     for catalog in (ours, stock):
-        world.detach(catalog)
-        world.tamper(
+        harness.detach(catalog)
+        harness.tamper(
             catalog,
             "UPDATE ducklake_snapshot SET snapshot_time = '2020-01-01 00:00:00+00' "
             f"WHERE snapshot_id NOT IN ({young})",
         )
-        world.attach(catalog)
+        harness.attach(catalog)
     before = {
-        at: world.sql(f"FROM ours.t AT (VERSION => {at}) ORDER BY ALL") for at in kept if at > 2
+        at: harness.sql(f"FROM ours.t AT (VERSION => {at}) ORDER BY ALL")
+        for at in retained
+        if at > 2
     }
-    world.sql("CALL ducklake_expire_snapshots('stock', older_than => '2021-01-01'::TIMESTAMPTZ)")
+    harness.sql("CALL ducklake_expire_snapshots('stock', older_than => '2021-01-01'::TIMESTAMPTZ)")
     ours.expire(older_than=datetime(2021, 1, 1, tzinfo=UTC))
-    assert [snapshot.id for snapshot in ours.snapshots()] == kept
-    assert dump(world, ours) == without_dead_rows(stock, dump(world, stock))
-    world.lake.collect(age=SOON)
+    assert [snapshot.id for snapshot in ours.snapshots()] == retained
+    assert dump(harness, ours) == without_dead_rows(stock, dump(harness, stock))
+    harness.lake.collect(age=SOON)
     for at, rows in before.items():
-        assert world.sql(f"FROM ours.t AT (VERSION => {at}) ORDER BY ALL") == rows
+        assert harness.sql(f"FROM ours.t AT (VERSION => {at}) ORDER BY ALL") == rows
     assert ours.missing_files() == []
 
 
-def test_every_kept_snapshot_and_change_is_as_it_was(world: World) -> None:
-    catalog = live(world, "lived")
-    before = contents(world, catalog, last=7) | changes(world, catalog, last=7)
+def test_retained_snapshots_and_changes_are_unchanged(harness: LakeHarness) -> None:
+    catalog = scripted_catalog(harness, "scripted")
+    before = contents(harness, catalog, last=7) | changes(harness, catalog, last=7)
     for keep_last in (7, 3, 1):
         catalog.expire(keep_last=keep_last)
-        world.lake.collect(age=SOON)
-        world.detach(catalog)
-        world.attach(catalog)
-        kept = {snapshot.id for snapshot in catalog.snapshots()}
-        assert len(kept) == keep_last
-        after = contents(world, catalog, last=7) | changes(world, catalog, last=7)
-        assert after == {key: rows for key, rows in before.items() if key[1] in kept}
+        harness.lake.collect(age=SOON)
+        harness.detach(catalog)
+        harness.attach(catalog)
+        retained = {snapshot.id for snapshot in catalog.snapshots()}
+        assert len(retained) == keep_last
+        after = contents(harness, catalog, last=7) | changes(harness, catalog, last=7)
+        assert after == {key: rows for key, rows in before.items() if key[1] in retained}
         assert catalog.missing_files() == []
-    world.maintain(catalog, "flush", "rewrite", "merge")
-    world.sql("UPDATE lived.t SET v = 'later' WHERE id > 50")
-    assert contents(world, catalog, last=9)["main.t", max(kept)] == before["main.t", max(kept)]
+    harness.maintain(catalog, "flush", "rewrite", "merge")
+    harness.sql("UPDATE scripted.t SET v = 'later' WHERE id > 50")
+    assert (
+        contents(harness, catalog, last=9)["main.t", max(retained)]
+        == before["main.t", max(retained)]
+    )
 
 
-def test_dead_rows_in_the_metadata_are_counted_and_reclaimed(world: World) -> None:
-    catalog = live(world, "lived")
+def test_dead_metadata_rows_are_counted_and_reclaimed(harness: LakeHarness) -> None:
+    catalog = scripted_catalog(harness, "scripted")
     report = catalog.expire(keep_last=1)
     assert report.rows["inlined_data"] >= 3
     assert report.tables == ("s.going", "s.mapped")
     assert {"snapshot", "table", "schema", "view", "tag", "macro", "column"} <= set(report.rows)
     assert report.rows["snapshot"] == len(report.snapshots)
     assert report.bytes == sum(file.size for file in report.files) > 0
-    for name, rows in dump(world, catalog).items():
+    for name, rows in dump(harness, catalog).items():
         if name.startswith("ducklake_inlined_data_") and name != "ducklake_inlined_data_tables":
             assert all(row[2] == "None" for row in rows)
 
 
-def test_deletes_from_files_that_are_gone_are_reclaimed(world: World) -> None:
-    catalog = world.lake.create_catalog("sales")
-    world.table(catalog, ids=[range(20)])
-    world.attach(catalog)
-    world.inline(3)
-    world.sql("DELETE FROM sales.t WHERE id = 4")
-    world.maintain(catalog, "rewrite")
-    world.sql("DELETE FROM sales.t WHERE id = 7")
+def test_deletes_from_removed_files_are_reclaimed(harness: LakeHarness) -> None:
+    catalog = harness.lake.create_catalog("sales")
+    harness.table(catalog, ids=[range(20)])
+    harness.attach(catalog)
+    harness.inline(3)
+    harness.sql("DELETE FROM sales.t WHERE id = 4")
+    harness.maintain(catalog, "rewrite")
+    harness.sql("DELETE FROM sales.t WHERE id = 7")
     assert catalog.expire(keep_last=1, dry_run=True).rows["inlined_delete"] == 1
     assert catalog.expire(keep_last=1).rows["inlined_delete"] == 1
-    assert world.ids("sales.t") == [id for id in range(20) if id not in (4, 7)]
-    world.maintain(catalog, "flush")
-    assert world.ids("sales.t") == [id for id in range(20) if id not in (4, 7)]
+    assert harness.ids("sales.t") == [id for id in range(20) if id not in (4, 7)]
+    harness.maintain(catalog, "flush")
+    assert harness.ids("sales.t") == [id for id in range(20) if id not in (4, 7)]
 
 
-# ---- beside others -----------------------------------------------------------------------------
+# ---- concurrency -------------------------------------------------------------------------------
 
 
-def test_a_commit_whose_base_was_expired_is_refused(world: World) -> None:
-    sales = world.lake.create_catalog("sales")
-    table = world.table(sales, ids=[range(5)])
-    world.attach(sales)
-    insert = world.insert(table, range(5, 10))
-    world.append(sales, range(20, 25))
-    world.append(sales, range(25, 30))
+def test_commit_with_an_expired_base_is_refused(harness: LakeHarness) -> None:
+    sales = harness.lake.create_catalog("sales")
+    table = harness.table(sales, ids=[range(5)])
+    harness.attach(sales)
+    insert = harness.insert(table, range(5, 10))
+    harness.append(sales, range(20, 25))
+    harness.append(sales, range(25, 30))
     sales.expire(keep_last=1)
     with pytest.raises(CommitConflict, match=r"snapshot 2 has been expired since") as refused:
         sales.commit(Commit((insert,), base=table.snapshot_id))
     assert "Read again and repeat it" in refused.value.message
     table = sales.table("main", "t")
     sales.commit(Commit((insert,), base=table.snapshot_id))
-    assert len(world.ids("sales.t")) == 20
+    assert len(harness.ids("sales.t")) == 20
 
 
-def test_a_commit_is_refused_if_only_a_snapshot_after_its_base_was_expired(world: World) -> None:
-    sales = world.lake.create_catalog("sales")
-    table = world.table(sales, ids=[range(5)])
-    world.append(sales, range(20, 25))
-    world.append(sales, range(25, 30))
-    world.tamper(
+def test_commit_is_refused_if_a_snapshot_after_its_base_was_expired(harness: LakeHarness) -> None:
+    sales = harness.lake.create_catalog("sales")
+    table = harness.table(sales, ids=[range(5)])
+    harness.append(sales, range(20, 25))
+    harness.append(sales, range(25, 30))
+    harness.tamper(
         sales,
         f"UPDATE ducklake_snapshot SET snapshot_time = '2020-01-01 00:00:00+00' "
         f"WHERE snapshot_id = {table.snapshot_id + 1}",
     )
-    insert = world.insert(table, range(5, 10))
+    insert = harness.insert(table, range(5, 10))
     assert len(sales.expire(older_than=timedelta(days=1)).snapshots) == 1
     with pytest.raises(CommitConflict, match=f"snapshot {table.snapshot_id + 1} has been expired"):
         sales.commit(Commit((insert,), base=table.snapshot_id))
 
 
-def test_a_commit_based_on_the_oldest_kept_snapshot_goes_through(world: World) -> None:
-    sales = world.lake.create_catalog("sales")
-    world.table(sales, ids=[range(5)])
-    world.append(sales, range(20, 25))
+def test_commit_based_on_the_oldest_retained_snapshot_succeeds(harness: LakeHarness) -> None:
+    sales = harness.lake.create_catalog("sales")
+    harness.table(sales, ids=[range(5)])
+    harness.append(sales, range(20, 25))
     table = sales.table("main", "t")
-    world.append(sales, range(25, 30))
-    insert = world.insert(table, range(5, 10), blind=True)
+    harness.append(sales, range(25, 30))
+    insert = harness.insert(table, range(5, 10), blind=True)
     sales.expire(keep_last=2)
     assert sales.commit(Commit((insert,), base=table.snapshot_id)).applied
 
 
-def test_a_reader_that_holds_what_is_dropped_keeps_everything_for_now(
-    postgres_world: World,
+def test_expiry_changes_nothing_while_a_dropped_table_is_read(
+    postgres_harness: LakeHarness,
 ) -> None:
-    world = postgres_world
-    world.clear()
-    catalog = live(world, "lived")
-    before = dump(world, catalog)
+    harness = postgres_harness
+    harness.clear()
+    catalog = scripted_catalog(harness, "scripted")
+    before = dump(harness, catalog)
     at = next(s.id for s in catalog.snapshots() if "inlined_insert" in s.changes and s.id > 22)
-    with world.another_engine(catalog) as reader:
+    with harness.another_engine(catalog) as reader:
         reader.execute("BEGIN")
-        reader.execute(f"FROM lived.s.gone AT (VERSION => {at})").fetchall()
+        reader.execute(f"FROM scripted.s.gone AT (VERSION => {at})").fetchall()
         with pytest.raises(CatalogUnreachable, match="nothing was changed"):
             catalog.expire(keep_last=1)
         reader.execute("ROLLBACK")
-    assert dump(world, catalog) == before
+    assert dump(harness, catalog) == before
     assert len(catalog.expire(keep_last=1).tables) == 2
-    world.clear()
+    harness.clear()
 
 
-def test_rows_that_are_being_flushed_are_left_alone(postgres_world: World) -> None:
-    world = postgres_world
-    world.clear()
-    sales = world.lake.create_catalog("sales")
-    world.attach(sales)
-    world.inline(5)
-    world.sql("CREATE TABLE sales.t (id BIGINT, v VARCHAR)")
-    world.sql("INSERT INTO sales.t VALUES (1, 'a'), (2, 'b')")
-    world.sql("DELETE FROM sales.t WHERE id = 1")
-    world.sql("CREATE TABLE sales.u (id BIGINT, v VARCHAR)")
-    with world.another_engine(sales) as flusher:
+def test_rows_being_flushed_are_not_reclaimed(postgres_harness: LakeHarness) -> None:
+    harness = postgres_harness
+    harness.clear()
+    sales = harness.lake.create_catalog("sales")
+    harness.attach(sales)
+    harness.inline(5)
+    harness.sql("CREATE TABLE sales.t (id BIGINT, v VARCHAR)")
+    harness.sql("INSERT INTO sales.t VALUES (1, 'a'), (2, 'b')")
+    harness.sql("DELETE FROM sales.t WHERE id = 1")
+    harness.sql("CREATE TABLE sales.u (id BIGINT, v VARCHAR)")
+    with harness.another_engine(sales) as flusher:
         flusher.execute("BEGIN")
         flusher.execute("CALL ducklake_flush_inlined_data('sales')")
         sales.expire(keep_last=1)
         flusher.execute("COMMIT")
-    assert world.ids("sales.t") == [2]
-    world.clear()
+    assert harness.ids("sales.t") == [2]
+    harness.clear()
 
 
-def test_expiry_needs_the_fence_that_keeps_shared_files(world: World) -> None:
-    sales = world.lake.create_catalog("sales")
-    world.table(sales, ids=[range(5)])
-    on = " ON ducklake_files_scheduled_for_deletion" if world.on_postgres else ""
-    world.tamper(sales, f"DROP TRIGGER swanlake_defer{on}")
-    with Lake.open(world.metabase, world.data) as lake, pytest.raises(CatalogNotWritable):
+def test_expiry_needs_the_fence(harness: LakeHarness) -> None:
+    sales = harness.lake.create_catalog("sales")
+    harness.table(sales, ids=[range(5)])
+    on = " ON ducklake_files_scheduled_for_deletion" if harness.on_postgres else ""
+    harness.tamper(sales, f"DROP TRIGGER swanlake_defer{on}")
+    with Lake.open(harness.metabase, harness.data) as lake, pytest.raises(CatalogNotWritable):
         lake.catalog("sales").expire(keep_last=1)
-    world.lake.adopt_catalog("sales")
+    harness.lake.adopt_catalog("sales")
     assert len(sales.expire(keep_last=1).snapshots) == 2
 
 
-def test_a_rule_is_needed(world: World) -> None:
-    sales = world.lake.create_catalog("sales")
-    with pytest.raises(InvalidRequest, match="Say which snapshots may go"):
+def test_expiry_needs_a_rule(harness: LakeHarness) -> None:
+    sales = harness.lake.create_catalog("sales")
+    with pytest.raises(InvalidRequest, match="Say which snapshots expire"):
         sales.expire()
 
 
 # ---- forks -------------------------------------------------------------------------------------
 
 
-def test_a_fork_and_its_parent_outlive_each_others_expiry(world: World) -> None:
-    parent = live(world, "parent")
-    middle = parent.snapshot_id() - 6
+def test_fork_and_parent_survive_each_others_expiry(harness: LakeHarness) -> None:
+    parent = scripted_catalog(harness, "parent")
+    middle = parent.newest_snapshot() - 6
     forks = [
-        world.lake.fork_catalog("parent", "whole_fork"),
-        world.lake.fork_catalog("parent", "older_fork", middle),
+        harness.lake.fork_catalog("parent", "whole_fork"),
+        harness.lake.fork_catalog("parent", "older_fork", middle),
     ]
-    world.attach(*forks)
+    harness.attach(*forks)
     family = [parent, *forks]
     for number, catalog in enumerate(family):
         name = catalog.name
-        world.sql(f"DELETE FROM {name}.t WHERE id BETWEEN {40 + number} AND 52")
-        world.append(catalog, range(100 * number + 1000, 100 * number + 1010))
-    expected = {catalog.name: contents(world, catalog, last=3) for catalog in family}
+        harness.sql(f"DELETE FROM {name}.t WHERE id BETWEEN {40 + number} AND 52")
+        harness.append(catalog, range(100 * number + 1000, 100 * number + 1010))
+    expected = {catalog.name: contents(harness, catalog, last=3) for catalog in family}
     for keep_last, order in ((3, family), (1, family[::-1])):
         for catalog in order:
             catalog.expire(keep_last=keep_last)
-            world.lake.collect(age=SOON)
+            harness.lake.collect(age=SOON)
             for other in family:
-                seen = contents(world, other, last=3)
+                seen = contents(harness, other, last=3)
                 assert seen == {
                     (table, at): rows
                     for (table, at), rows in expected[other.name].items()
@@ -413,16 +420,16 @@ def test_a_fork_and_its_parent_outlive_each_others_expiry(world: World) -> None:
                 assert other.missing_files() == []
             assert len(catalog.snapshots()) == keep_last
     with pytest.raises(duckdb.Error, match="No snapshot found"):
-        world.sql(f"FROM parent.t AT (VERSION => {middle})")
+        harness.sql(f"FROM parent.t AT (VERSION => {middle})")
 
 
-def test_a_fork_cannot_begin_at_a_snapshot_that_is_gone(world: World) -> None:
-    sales = world.lake.create_catalog("sales")
-    world.table(sales, ids=[range(5)])
-    fork = world.lake.fork_catalog("sales", "fork", 1)
+def test_fork_at_an_expired_snapshot_is_refused(harness: LakeHarness) -> None:
+    sales = harness.lake.create_catalog("sales")
+    harness.table(sales, ids=[range(5)])
+    fork = harness.lake.fork_catalog("sales", "fork", 1)
     sales.expire(keep_last=1)
     with pytest.raises(Exception, match="There is no snapshot 1 to fork at"):
-        world.lake.fork_catalog("sales", "late", 1)
+        harness.lake.fork_catalog("sales", "late", 1)
     assert fork.info.parent_snapshot == 1
     assert fork.table("main", "t").snapshot_id == 1
     fork.create_table("main", "u", ROWS)

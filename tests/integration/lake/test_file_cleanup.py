@@ -1,4 +1,4 @@
-"""The collector deletes what no catalog can see, and never anything else."""
+"""File clean-up deletes exactly the files that no catalog can see."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ import duckdb
 import psycopg
 import pytest
 
-from swanlake.lake.gc import DEFAULT_AGE, Reason
-from swanlake.lake.lake import Catalog, Lake
-from swanlake.lake.operations import Commit
-from tests.integration.lake.world import ROWS, SOON, World
+from swanlake.lake.catalog import Catalog
+from swanlake.lake.lake import Lake
+from swanlake.lake.lifecycle.file_cleanup import DEFAULT_AGE, DeletionReason
+from swanlake.lake.model.operations import Commit
+from tests.integration.lake.fixtures import ROWS, SOON, LakeHarness
 
 
-def catalog_with_rows(world: World, name: str, *ids: range) -> Catalog:
-    catalog = world.lake.create_catalog(name)
-    world.table(catalog, ids=ids)
-    world.attach(catalog)
+def catalog_with_rows(harness: LakeHarness, name: str, *ids: range) -> Catalog:
+    catalog = harness.lake.create_catalog(name)
+    harness.table(catalog, ids=ids)
+    harness.attach(catalog)
     return catalog
 
 
-def collected(world: World, *, dry_run: bool = False) -> list[tuple[str, Reason]]:
-    found = world.lake.collect(age=SOON, dry_run=dry_run)
+def collected(harness: LakeHarness, *, dry_run: bool = False) -> list[tuple[str, DeletionReason]]:
+    found = harness.lake.collect(age=SOON, dry_run=dry_run)
     return sorted((Path(garbage.path).name, garbage.reason) for garbage in found)
 
 
@@ -37,97 +38,103 @@ def names(paths: set[str]) -> list[str]:
     return sorted(Path(path).name for path in paths)
 
 
-def test_files_that_a_merge_replaced_go_when_they_are_old_enough(world: World) -> None:
-    sales = catalog_with_rows(world, "sales", range(10), range(10, 20))
+def test_merged_source_files_are_deleted_when_old_enough(harness: LakeHarness) -> None:
+    sales = catalog_with_rows(harness, "sales", range(10), range(10, 20))
     table = sales.table("main", "t")
-    sources = world.files(sales, table)
-    before = world.parquet()
-    sales.commit(Commit((world.merge(sales, table, sources),), base=table.snapshot_id))
-    assert world.lake.collect() == []  # younger than two days
-    expected = [(name, Reason.SCHEDULED) for name in names(before)]
-    assert collected(world, dry_run=True) == expected
-    assert before <= world.parquet()
-    assert collected(world) == expected
-    assert not before & world.parquet()
-    assert collected(world) == []
-    scheduled = world.metadata(sales, "ducklake_files_scheduled_for_deletion")
-    assert world.sql(f"SELECT count(*) FROM {scheduled}") == [(0,)]
-    assert world.ids("sales.t", at=table.snapshot_id) == list(range(20))
+    sources = harness.files(sales, table)
+    before = harness.parquet()
+    sales.commit(Commit((harness.merge(sales, table, sources),), base=table.snapshot_id))
+    assert harness.lake.collect() == []  # younger than two days
+    expected = [(name, DeletionReason.SCHEDULED) for name in names(before)]
+    assert collected(harness, dry_run=True) == expected
+    assert before <= harness.parquet()
+    assert collected(harness) == expected
+    assert not before & harness.parquet()
+    assert collected(harness) == []
+    scheduled = harness.metadata(sales, "ducklake_files_scheduled_for_deletion")
+    assert harness.sql(f"SELECT count(*) FROM {scheduled}") == [(0,)]
+    assert harness.ids("sales.t", at=table.snapshot_id) == list(range(20))
 
 
-def test_files_that_only_a_fork_sees_go_when_it_lets_go_of_them(world: World) -> None:
-    sales = catalog_with_rows(world, "sales", range(10), range(10, 20))
-    shared = world.parquet()
-    fork = world.lake.fork_catalog("sales", "fork")
-    world.attach(fork)
-    world.maintain(sales, "merge", "expire", "cleanup")
-    assert shared <= world.parquet()
-    assert collected(world) == []
-    assert world.ids("fork.t") == list(range(20))
-    world.maintain(fork, "merge", "cleanup")
-    assert shared <= world.parquet()
-    assert collected(world) == [(name, Reason.DEFERRED) for name in names(shared)]
-    assert not shared & world.parquet()
+def test_files_used_only_by_a_fork_are_deleted_after_it_drops_them(harness: LakeHarness) -> None:
+    sales = catalog_with_rows(harness, "sales", range(10), range(10, 20))
+    shared = harness.parquet()
+    fork = harness.lake.fork_catalog("sales", "fork")
+    harness.attach(fork)
+    harness.maintain(sales, "merge", "expire", "cleanup")
+    assert shared <= harness.parquet()
+    assert collected(harness) == []
+    assert harness.ids("fork.t") == list(range(20))
+    harness.maintain(fork, "merge", "cleanup")
+    assert shared <= harness.parquet()
+    assert collected(harness) == [(name, DeletionReason.DEFERRED) for name in names(shared)]
+    assert not shared & harness.parquet()
     for catalog in (sales, fork):
-        assert world.ids(f"{catalog.name}.t") == list(range(20))
-        deferred = world.metadata(catalog, "swanlake_deferred_file")
-        assert world.sql(f"SELECT count(*) FROM {deferred}") == [(0,)]
-    assert collected(world) == []
+        assert harness.ids(f"{catalog.name}.t") == list(range(20))
+        deferred = harness.metadata(catalog, "swanlake_deferred_file")
+        assert harness.sql(f"SELECT count(*) FROM {deferred}") == [(0,)]
+    assert collected(harness) == []
 
 
-def test_files_of_a_dropped_catalog_go_but_those_its_fork_sees(world: World) -> None:
-    sales = catalog_with_rows(world, "sales", range(10))
-    shared = world.parquet()
-    fork = world.lake.fork_catalog("sales", "fork")
-    world.append(sales, range(10, 20))
-    own = world.parquet() - shared
-    world.detach(sales)
-    world.lake.drop_catalog("sales")
-    assert world.parquet() == shared | own
-    assert collected(world) == [(name, Reason.DROPPED) for name in names(own)]
-    world.attach(fork)
-    assert world.ids("fork.t") == list(range(10))
-    world.detach(fork)
-    world.lake.drop_catalog("fork")
-    assert collected(world) == [(name, Reason.DROPPED) for name in names(shared)]
-    assert world.parquet() == set()
-    assert collected(world) == []
+def test_files_of_a_dropped_catalog_are_deleted_unless_a_fork_uses_them(
+    harness: LakeHarness,
+) -> None:
+    sales = catalog_with_rows(harness, "sales", range(10))
+    shared = harness.parquet()
+    fork = harness.lake.fork_catalog("sales", "fork")
+    harness.append(sales, range(10, 20))
+    own = harness.parquet() - shared
+    harness.detach(sales)
+    harness.lake.drop_catalog("sales")
+    assert harness.parquet() == shared | own
+    assert collected(harness) == [(name, DeletionReason.DROPPED) for name in names(own)]
+    harness.attach(fork)
+    assert harness.ids("fork.t") == list(range(10))
+    harness.detach(fork)
+    harness.lake.drop_catalog("fork")
+    assert collected(harness) == [(name, DeletionReason.DROPPED) for name in names(shared)]
+    assert harness.parquet() == set()
+    assert collected(harness) == []
 
 
-def test_a_file_that_was_never_committed_goes_when_it_is_old_and_only_then(world: World) -> None:
-    sales = catalog_with_rows(world, "sales", range(10))
+def test_uncommitted_file_is_deleted_only_when_old(harness: LakeHarness) -> None:
+    sales = catalog_with_rows(harness, "sales", range(10))
     table = sales.table("main", "t")
-    (lost,) = world.write(table, range(10, 20))
+    (lost,) = harness.write(table, range(10, 20))
     path = Path(table.directory, lost.path)
     note = path.with_name("note.txt")
     note.write_text("not a data file")
-    assert world.lake.collect() == []
+    assert harness.lake.collect() == []
     long_ago = time.time() - (DEFAULT_AGE + timedelta(hours=1)).total_seconds()
     for file in (path, note):
         os.utime(file, (long_ago, long_ago))
-    (found,) = world.lake.collect()
-    assert (found.path, found.reason, found.catalog) == (str(path), Reason.ORPHANED, "sales")
+    (garbage,) = harness.lake.collect()
+    assert (garbage.path, garbage.reason, garbage.catalog) == (
+        str(path),
+        DeletionReason.ORPHANED,
+        "sales",
+    )
     assert not path.exists()
     assert note.exists()
-    assert world.ids("sales.t") == list(range(10))
+    assert harness.ids("sales.t") == list(range(10))
 
 
-def test_a_catalog_made_again_under_its_old_name_never_meets_its_old_files(world: World) -> None:
-    first = catalog_with_rows(world, "sales", range(10))
-    old = world.parquet()
-    world.detach(first)
-    world.lake.drop_catalog("sales")
-    second = catalog_with_rows(world, "sales", range(100, 103))
-    assert second.info.place != first.info.place
+def test_recreated_catalog_does_not_share_files_with_the_dropped_one(harness: LakeHarness) -> None:
+    first = catalog_with_rows(harness, "sales", range(10))
+    old = harness.parquet()
+    harness.detach(first)
+    harness.lake.drop_catalog("sales")
+    second = catalog_with_rows(harness, "sales", range(100, 103))
+    assert second.info.storage_name != first.info.storage_name
     assert second.info.data_path != first.info.data_path
     assert second.info.id != first.info.id
     assert second.info.family != first.info.family
-    assert collected(world) == [(name, Reason.DROPPED) for name in names(old)]
-    assert world.ids("sales.t") == [100, 101, 102]
+    assert collected(harness) == [(name, DeletionReason.DROPPED) for name in names(old)]
+    assert harness.ids("sales.t") == [100, 101, 102]
     assert second.missing_files() == []
 
 
-def test_lakes_that_share_a_directory_for_files_do_not_delete_each_others(
+def test_lakes_with_one_data_directory_do_not_delete_each_others_files(
     tmp_path: Path, duck: duckdb.DuckDBPyConnection
 ) -> None:
     with (
@@ -142,127 +149,127 @@ def test_lakes_that_share_a_directory_for_files_do_not_delete_each_others(
             assert lake.catalog("sales").missing_files() == []
 
 
-def test_places_of_catalogs_whose_names_look_like_them_are_never_shared(world: World) -> None:
-    """``a`` made again goes to a place like ``a_1``, which may be the name of another catalog."""
-    kept = catalog_with_rows(world, "a_1", range(3))
-    gone = catalog_with_rows(world, "a_2", range(3))
-    world.detach(gone)
-    world.lake.drop_catalog("a_2")
-    places = {kept.info.place, gone.info.place}
+def test_catalogs_with_similar_names_have_distinct_locations(harness: LakeHarness) -> None:
+    """A recreated ``a`` gets a location such as ``a_1``, which may be another catalog's name."""
+    retained = catalog_with_rows(harness, "a_1", range(3))
+    gone = catalog_with_rows(harness, "a_2", range(3))
+    harness.detach(gone)
+    harness.lake.drop_catalog("a_2")
+    places = {retained.info.storage_name, gone.info.storage_name}
     for round in range(3):
-        again = catalog_with_rows(world, "a", range(round, round + 5))
-        assert again.info.place not in places
-        places.add(again.info.place)
-        collected(world)
-        assert world.ids("a.t") == list(range(round, round + 5))
-        assert world.ids("a_1.t") == [0, 1, 2]
-        world.detach(again)
-        world.lake.drop_catalog("a")
-    another = catalog_with_rows(world, again.info.place, range(7))
-    assert another.info.place not in places
-    collected(world)
-    assert world.ids(f"{another.name}.t") == list(range(7))
+        again = catalog_with_rows(harness, "a", range(round, round + 5))
+        assert again.info.storage_name not in places
+        places.add(again.info.storage_name)
+        collected(harness)
+        assert harness.ids("a.t") == list(range(round, round + 5))
+        assert harness.ids("a_1.t") == [0, 1, 2]
+        harness.detach(again)
+        harness.lake.drop_catalog("a")
+    another = catalog_with_rows(harness, again.info.storage_name, range(7))
+    assert another.info.storage_name not in places
+    collected(harness)
+    assert harness.ids(f"{another.name}.t") == list(range(7))
 
 
-def adopted_elsewhere(world: World, name: str, data: Path) -> Catalog:
-    """A catalog of the stock extension with its files in a place of its own choosing."""
-    with world.another_engine() as stock:
-        if isinstance(world.metabase, Path):
-            world.metabase.mkdir(exist_ok=True)
-            place, options = f"sqlite:{world.metabase / name}.sqlite", ""
+def adopted_elsewhere(harness: LakeHarness, name: str, data: Path) -> Catalog:
+    """An adopted catalog of the stock extension with its files in ``data``."""
+    with harness.another_engine() as stock:
+        if isinstance(harness.metabase, Path):
+            harness.metabase.mkdir(exist_ok=True)
+            place, options = f"sqlite:{harness.metabase / name}.sqlite", ""
         else:
-            place, options = f"postgres:{world.metabase}", f", METADATA_SCHEMA 'lake_{name}'"
+            place, options = f"postgres:{harness.metabase}", f", METADATA_SCHEMA 'lake_{name}'"
         stock.execute(f"ATTACH 'ducklake:{place}' AS {name} (DATA_PATH '{data}/'{options})")
         stock.execute(f"CREATE TABLE {name}.t AS SELECT range AS id, 'v' AS v FROM range(20)")
         stock.execute(f"DETACH {name}")
-    catalog = world.lake.adopt_catalog(name)
-    world.attach(catalog)
+    catalog = harness.lake.adopt_catalog(name)
+    harness.attach(catalog)
     return catalog
 
 
-def test_what_lies_beside_the_files_of_an_adopted_catalog_is_nobodys_to_delete(
-    world: World,
+def test_unknown_files_next_to_an_adopted_catalog_are_not_deleted(
+    harness: LakeHarness,
 ) -> None:
-    elsewhere = world.home / "elsewhere"
-    one = adopted_elsewhere(world, "one", elsewhere)
-    two = adopted_elsewhere(world, "two", elsewhere)  # stock DuckDB allows that
-    around = adopted_elsewhere(world, "around", world.data)  # and this
-    own = catalog_with_rows(world, "own", range(3))
+    elsewhere = harness.home / "elsewhere"
+    one = adopted_elsewhere(harness, "one", elsewhere)
+    two = adopted_elsewhere(harness, "two", elsewhere)  # stock DuckDB allows a shared directory
+    around = adopted_elsewhere(harness, "around", harness.data)  # and an enclosing one
+    own = catalog_with_rows(harness, "own", range(3))
     private = elsewhere / "private.parquet"
     shutil.copyfile(next(elsewhere.rglob("*.parquet")), private)
-    assert collected(world) == []
-    world.detach(one)
-    world.lake.drop_catalog("one")
-    assert collected(world) == []
+    assert collected(harness) == []
+    harness.detach(one)
+    harness.lake.drop_catalog("one")
+    assert collected(harness) == []
     assert private.exists()
     for catalog, rows in ((two, 20), (around, 20), (own, 3)):
-        assert world.ids(f"{catalog.name}.t") == list(range(rows))
+        assert harness.ids(f"{catalog.name}.t") == list(range(rows))
         assert catalog.missing_files() == []
 
 
-def test_a_fork_whose_kinship_was_lost_keeps_its_files(world: World) -> None:
-    """As after a crash between the making of a fork and its entry in the registry."""
-    sales = catalog_with_rows(world, "sales", range(10), range(10, 20))
-    world.lake.fork_catalog("sales", "lost")
-    forget_in_registry(world, "lost")
-    assert world.lake.find("lost") is None
-    fork = world.lake.adopt_catalog("lost")
-    world.attach(fork)
+def test_fork_missing_from_the_registry_keeps_its_files(harness: LakeHarness) -> None:
+    """The state after a crash between creating a fork and registering it."""
+    sales = catalog_with_rows(harness, "sales", range(10), range(10, 20))
+    harness.lake.fork_catalog("sales", "lost")
+    forget_in_registry(harness, "lost")
+    assert harness.lake.find("lost") is None
+    fork = harness.lake.adopt_catalog("lost")
+    harness.attach(fork)
     assert fork.info.family != sales.info.family
-    world.maintain(sales, "merge", "expire", "cleanup")
-    assert collected(world) == []
-    world.detach(sales)
-    world.lake.drop_catalog("sales")
-    collected(world)
-    assert world.ids("lost.t") == list(range(20))
+    harness.maintain(sales, "merge", "expire", "cleanup")
+    assert collected(harness) == []
+    harness.detach(sales)
+    harness.lake.drop_catalog("sales")
+    collected(harness)
+    assert harness.ids("lost.t") == list(range(20))
 
 
-def forget_in_registry(world: World, name: str) -> None:
+def forget_in_registry(harness: LakeHarness, name: str) -> None:
     statement = f"DELETE FROM swanlake_catalog WHERE name = '{name}'"
-    if isinstance(world.metabase, Path):
-        world.run_sqlite(world.metabase / "registry.sqlite", statement)
+    if isinstance(harness.metabase, Path):
+        harness.run_sqlite(harness.metabase / "registry.sqlite", statement)
         return
-    with psycopg.connect(world.metabase, autocommit=True) as connection:
+    with psycopg.connect(harness.metabase, autocommit=True) as connection:
         connection.execute(statement.replace("swanlake_catalog", "swanlake.swanlake_catalog"))
 
 
-def test_stock_orphan_cleanup_finds_nothing_of_a_fork_and_deletes_what_was_deferred_for_it(
-    world: World,
+def test_stock_orphan_cleanup_spares_a_fork_but_deletes_its_deferred_files(
+    harness: LakeHarness,
 ) -> None:
-    """The known gap: files that a parent let go of look like orphans to the stock extension."""
-    sales = catalog_with_rows(world, "sales", range(10), range(10, 20))
-    fork = world.lake.fork_catalog("sales", "fork")
-    world.attach(fork)
-    world.append(fork, range(20, 30))
+    """Known gap: files that a parent released look like orphans to the stock extension."""
+    sales = catalog_with_rows(harness, "sales", range(10), range(10, 20))
+    fork = harness.lake.fork_catalog("sales", "fork")
+    harness.attach(fork)
+    harness.append(fork, range(20, 30))
     for catalog in (sales, fork):
-        world.maintain(catalog, "orphans")
-    assert world.ids("fork.t") == list(range(30))
-    assert world.ids("sales.t") == list(range(20))
-    world.maintain(sales, "merge", "cleanup")
-    assert world.ids("fork.t") == list(range(30))
-    world.maintain(fork, "orphans")
-    assert world.ids("fork.t") == list(range(30))
-    world.maintain(sales, "orphans")
+        harness.maintain(catalog, "orphans")
+    assert harness.ids("fork.t") == list(range(30))
+    assert harness.ids("sales.t") == list(range(20))
+    harness.maintain(sales, "merge", "cleanup")
+    assert harness.ids("fork.t") == list(range(30))
+    harness.maintain(fork, "orphans")
+    assert harness.ids("fork.t") == list(range(30))
+    harness.maintain(sales, "orphans")
     with pytest.raises(duckdb.Error, match=r"Cannot open file|No such file"):
-        world.ids("fork.t")
+        harness.ids("fork.t")
 
 
-# ---- any history of a family -------------------------------------------------------------------
+# ---- random histories of forks -----------------------------------------------------------------
 
 
 @dataclass
-class Family:
-    """Catalogs and what each must hold at each of its snapshots."""
+class ForkModel:
+    """Catalogs and the rows that each must have at each of its snapshots."""
 
-    world: World
+    harness: LakeHarness
     random: random.Random
     living: dict[str, tuple[Catalog, dict[int, frozenset[int]]]] = field(default_factory=dict)
     numbers: count[int] = field(default_factory=count)
 
     def begin(self) -> None:
         name = f"c{next(self.numbers)}"
-        catalog = catalog_with_rows(self.world, name, range(5), range(5, 10))
-        self.living[name] = (catalog, {catalog.snapshot_id(): frozenset(range(10))})
+        catalog = catalog_with_rows(self.harness, name, range(5), range(5, 10))
+        self.living[name] = (catalog, {catalog.newest_snapshot(): frozenset(range(10))})
 
     def step(self) -> str:
         catalog, history = self.living[self.random.choice(sorted(self.living))]
@@ -274,39 +281,39 @@ class Family:
         match action:
             case "append":
                 start = next(self.numbers) * 100 + 1000
-                self.world.append(catalog, range(start, start + 3))
+                self.harness.append(catalog, range(start, start + 3))
                 newest = newest | set(range(start, start + 3))
             case "inline":
                 start = next(self.numbers) * 100 + 1000
-                self.world.inline(10)
-                self.world.sql(f"INSERT INTO {catalog.name}.t VALUES ({start}, 'x')")
-                self.world.inline(0)
+                self.harness.inline(10)
+                self.harness.sql(f"INSERT INTO {catalog.name}.t VALUES ({start}, 'x')")
+                self.harness.inline(0)
                 newest = newest | {start}
             case "delete":
-                gone = self._some(newest)
-                self.world.sql(f"DELETE FROM {catalog.name}.t WHERE id IN ({_in(gone)})")
+                gone = self._choose(newest)
+                self.harness.sql(f"DELETE FROM {catalog.name}.t WHERE id IN ({_in(gone)})")
                 newest = newest - gone
             case "update":
-                some = self._some(newest)
-                self.world.sql(f"UPDATE {catalog.name}.t SET v = 'u' WHERE id IN ({_in(some)})")
+                chosen = self._choose(newest)
+                self.harness.sql(f"UPDATE {catalog.name}.t SET v = 'u' WHERE id IN ({_in(chosen)})")
             case "merge" | "rewrite" | "flush" | "cleanup":
-                self.world.maintain(catalog, action)
+                self.harness.maintain(catalog, action)
             case "expire":
-                self.world.maintain(catalog, action)
-                kept = {snapshot.id for snapshot in catalog.snapshots()}
-                for gone_by in set(history) - kept:
-                    del history[gone_by]
+                self.harness.maintain(catalog, action)
+                retained = {snapshot.id for snapshot in catalog.snapshots()}
+                for expired in set(history) - retained:
+                    del history[expired]
             case "fork":
                 self._fork(catalog, history)
                 return action
             case "drop" if len(self.living) > 1:
-                self.world.detach(catalog)
-                self.world.lake.drop_catalog(catalog.name)
+                self.harness.detach(catalog)
+                self.harness.lake.drop_catalog(catalog.name)
                 del self.living[catalog.name]
                 return action
             case "collect":
-                self.world.lake.collect(age=SOON)
-        history[catalog.snapshot_id()] = newest
+                self.harness.lake.collect(age=SOON)
+        history[catalog.newest_snapshot()] = newest
         return action
 
     def check(self) -> None:
@@ -314,25 +321,25 @@ class Family:
             assert catalog.check() == []
             assert catalog.missing_files() == []
             for at in {max(history), self.random.choice(sorted(history))}:
-                assert frozenset(self.world.ids(f"{catalog.name}.t", at)) == history[at]
+                assert frozenset(self.harness.ids(f"{catalog.name}.t", at)) == history[at]
 
     def end(self) -> None:
         for catalog, _ in self.living.values():
-            self.world.detach(catalog)
-            self.world.lake.drop_catalog(catalog.name)
-        self.world.lake.collect(age=SOON)
+            self.harness.detach(catalog)
+            self.harness.lake.drop_catalog(catalog.name)
+        self.harness.lake.collect(age=SOON)
 
     def _fork(self, parent: Catalog, history: dict[int, frozenset[int]]) -> None:
         if len(self.living) == 4:
             return
         at = self.random.choice(sorted(history))
         name = f"c{next(self.numbers)}"
-        fork = self.world.lake.fork_catalog(parent.name, name, at)
-        self.world.attach(fork)
+        fork = self.harness.lake.fork_catalog(parent.name, name, at)
+        self.harness.attach(fork)
         known = {snapshot: ids for snapshot, ids in history.items() if snapshot <= at}
         self.living[name] = (fork, known)
 
-    def _some(self, ids: frozenset[int]) -> set[int]:
+    def _choose(self, ids: frozenset[int]) -> set[int]:
         return set(self.random.sample(sorted(ids), min(len(ids), self.random.randint(1, 3))))
 
 
@@ -341,10 +348,10 @@ def _in(ids: set[int]) -> str:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_no_history_of_a_family_loses_a_file_that_is_needed_or_keeps_one_that_is_not(
-    world: World, seed: int
+def test_random_histories_of_forks_keep_exactly_the_needed_files(
+    harness: LakeHarness, seed: int
 ) -> None:
-    family = Family(world, random.Random(seed))
+    family = ForkModel(harness, random.Random(seed))
     family.begin()
     steps = []
     for _ in range(25):
@@ -353,4 +360,4 @@ def test_no_history_of_a_family_loses_a_file_that_is_needed_or_keeps_one_that_is
             family.check()
     family.check()
     family.end()
-    assert world.parquet() == set()
+    assert harness.parquet() == set()

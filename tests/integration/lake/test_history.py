@@ -1,4 +1,4 @@
-"""The history of maintenance: begun, finished, bounded, and there in every lake."""
+"""The maintenance history of a lake."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import psycopg
 import pytest
 from sqlalchemy import create_engine
 
-from swanlake.lake import history
-from swanlake.lake.history import MaintenanceEntry, Outcome
 from swanlake.lake.lake import Lake
-from swanlake.lake.tables import maintenance_table
-from tests.integration.lake.world import SOON, World
+from swanlake.lake.lifecycle import history
+from swanlake.lake.lifecycle.history import MaintenanceEntry, Outcome
+from swanlake.lake.metastore.tables import maintenance_table
+from tests.integration.lake.fixtures import SOON, LakeHarness
 
 START = datetime(2026, 11, 16, 6, tzinfo=UTC)
 
@@ -25,7 +25,7 @@ def begun(number: int, catalog: str = "sales", job: str = "expire") -> Maintenan
     return MaintenanceEntry(catalog, job, "one", started_at=START + timedelta(seconds=number))
 
 
-def test_a_job_is_begun_and_then_finished(lake: Lake) -> None:
+def test_job_is_recorded_at_start_and_end(lake: Lake) -> None:
     assert lake.history() == []
     entry = replace(begun(0), table_name="main.t")
     lake.record(entry)
@@ -34,34 +34,34 @@ def test_a_job_is_begun_and_then_finished(lake: Lake) -> None:
     done = entry.finished(Outcome.DONE, {"files": ["a", "b"], "bytes": 7, "why": None})
     lake.record(done)
     assert lake.history() == [done]
-    lake.record(done)  # as after a keeper that was lost when it had written it
+    lake.record(done)  # as after a worker that was lost after writing it
     assert lake.history() == [done]
 
 
-def test_a_job_whose_server_died_stays_unfinished_for_all_others(
+def test_job_of_a_dead_server_stays_unfinished(
     lake: Lake, metabase: str | Path, tmp_path: Path
 ) -> None:
     entry = begun(0)
     with Lake.open(metabase, tmp_path / "data") as doomed:
         doomed.record(entry)
-    (found,) = lake.history()
-    assert (found.server, found.outcome, found.finished_at) == ("one", None, None)
+    (entry,) = lake.history()
+    assert (entry.server, entry.outcome, entry.finished_at) == ("one", None, None)
 
 
-def test_the_newest_come_first_and_can_be_narrowed(lake: Lake) -> None:
-    some = [
+def test_history_is_newest_first_and_can_be_filtered(lake: Lake) -> None:
+    recorded = [
         begun(number, catalog, job)
         for number, (catalog, job) in enumerate(
             [("sales", "expire"), ("sales", "compact"), ("other", "expire"), ("sales", "expire")]
         )
     ]
-    for entry in reversed(some):
+    for entry in reversed(recorded):
         lake.record(entry)
-    assert lake.history() == some[::-1]
-    assert lake.history("sales") == [some[3], some[1], some[0]]
-    assert lake.history("SALES", "expire") == [some[3], some[0]]
-    assert lake.history(job="expire", limit=2) == [some[3], some[2]]
-    assert lake.history("nobody") == []
+    assert lake.history() == recorded[::-1]
+    assert lake.history("sales") == [recorded[3], recorded[1], recorded[0]]
+    assert lake.history("SALES", "expire") == [recorded[3], recorded[0]]
+    assert lake.history(job="expire", limit=2) == [recorded[3], recorded[2]]
+    assert lake.history("missing") == []
 
 
 def test_entries_outlive_their_catalog(lake: Lake) -> None:
@@ -71,9 +71,9 @@ def test_entries_outlive_their_catalog(lake: Lake) -> None:
     assert len(lake.history("sales")) == 1
 
 
-def test_only_the_newest_of_a_catalog_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert history.KEPT == 10_000
-    monkeypatch.setattr(history, "KEPT", 3)
+def test_only_the_newest_entries_of_a_catalog_are_retained(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert history.MAX_ENTRIES == 10_000
+    monkeypatch.setattr(history, "MAX_ENTRIES", 3)
     table = maintenance_table(None)
     engine = create_engine("sqlite://")
     with engine.begin() as connection:
@@ -82,61 +82,61 @@ def test_only_the_newest_of_a_catalog_are_kept(monkeypatch: pytest.MonkeyPatch) 
             history.record(connection, table, entry)
             history.record(connection, table, entry.finished(Outcome.DONE))
         history.record(connection, table, begun(9, "other"))
-        kept = history.entries(connection, table, None, None, 100)
+        entries = history.read_entries(connection, table, None, None, 100)
     engine.dispose()
-    found = [(entry.catalog, entry.started_at.second) for entry in kept]
-    assert found == [("other", 9), ("sales", 4), ("sales", 3), ("sales", 2)]
+    retained = [(entry.catalog, entry.started_at.second) for entry in entries]
+    assert retained == [("other", 9), ("sales", 4), ("sales", 3), ("sales", 2)]
 
 
-def test_only_the_newest_are_kept_in_postgres(
+def test_only_the_newest_entries_are_retained_on_postgresql(
     postgres_database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(history, "KEPT", 3)
+    monkeypatch.setattr(history, "MAX_ENTRIES", 3)
     with Lake.open(postgres_database, tmp_path / "data") as lake:
         for number in range(5):
             lake.record(begun(number))
         assert [entry.started_at.second for entry in lake.history()] == [4, 3, 2]
 
 
-def test_a_lake_from_before_gets_its_history(world: World) -> None:
-    world.lake.create_catalog("sales")
-    forget_history(world)
-    with Lake.open(world.metabase, world.data) as lake:
+def test_lake_without_a_history_table_gets_one(harness: LakeHarness) -> None:
+    harness.lake.create_catalog("sales")
+    forget_history(harness)
+    with Lake.open(harness.metabase, harness.data) as lake:
         assert [info.name for info in lake.catalogs()] == ["sales"]
         assert lake.history() == []
         lake.record(begun(0))
         assert len(lake.history()) == 1
         sales = lake.catalog("sales")
-    world.attach(sales)
-    world.sql("CREATE TABLE sales.t (id BIGINT)")
+    harness.attach(sales)
+    harness.sql("CREATE TABLE sales.t (id BIGINT)")
 
 
-def forget_history(world: World) -> None:
-    if isinstance(world.metabase, Path):
-        world.lake.close()
-        world.run_sqlite(world.metabase / "registry.sqlite", "DROP TABLE swanlake_maintenance")
+def forget_history(harness: LakeHarness) -> None:
+    if isinstance(harness.metabase, Path):
+        harness.lake.close()
+        harness.run_sqlite(harness.metabase / "registry.sqlite", "DROP TABLE swanlake_maintenance")
         return
-    with psycopg.connect(world.metabase, autocommit=True) as connection:
+    with psycopg.connect(harness.metabase, autocommit=True) as connection:
         connection.execute("DROP TABLE swanlake.swanlake_maintenance")
 
 
-def test_many_write_at_once_beside_forks_and_clean_ups(world: World) -> None:
-    sales = world.lake.create_catalog("sales")
-    world.table(sales, ids=[range(5)])
+def test_concurrent_entries_survive_forks_and_cleanups(harness: LakeHarness) -> None:
+    sales = harness.lake.create_catalog("sales")
+    harness.table(sales, ids=[range(5)])
     barrier = threading.Barrier(8)
 
     def run(number: int) -> None:
         barrier.wait()
         if number == 0:
-            world.lake.fork_catalog("sales", "fork")
+            harness.lake.fork_catalog("sales", "fork")
         elif number == 1:
-            world.lake.collect(age=SOON)
+            harness.lake.collect(age=SOON)
         entry = begun(number, job="at once")
-        world.lake.record(entry)
-        world.lake.record(entry.finished(Outcome.DONE))
+        harness.lake.record(entry)
+        harness.lake.record(entry.finished(Outcome.DONE))
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(run, range(8)))
-    found = world.lake.history("sales", "at once")
-    assert len(found) == 8
-    assert all(entry.outcome is Outcome.DONE for entry in found)
+    entries = harness.lake.history("sales", "at once")
+    assert len(entries) == 8
+    assert all(entry.outcome is Outcome.DONE for entry in entries)

@@ -1,4 +1,4 @@
-"""Rows in the metadata, looked for where they were the last time."""
+"""Scans of inlined rows with cached table locations."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from swanlake.lake.inlining import inlined
-from swanlake.lake.kept_rows import KeptRows, NotKept, read_kept_rows
-from swanlake.lake.lake import Catalog, Lake
-from swanlake.lake.layout import Table
-from swanlake.lake.local import open_metabase
-from swanlake.lake.metabase import Metabase
-from swanlake.lake.operations import Commit
-from swanlake.lake.types import ColumnSpec
+from swanlake.lake.catalog import Catalog
+from swanlake.lake.files.inlining import inline_rows
+from swanlake.lake.lake import Lake
+from swanlake.lake.metastore.base import Metastore
+from swanlake.lake.metastore.local import open_metastore
+from swanlake.lake.model.layout import Table
+from swanlake.lake.model.operations import Commit
+from swanlake.lake.model.types import ColumnSpec
+from swanlake.lake.read.inlined_scan import InlinedScan, ScanRefusal, scan_inlined
 
 Known = dict[int, list[str]]
 
@@ -26,9 +27,9 @@ def sales(lake: Lake) -> Catalog:
 
 
 @pytest.fixture
-def direct(metabase: str | Path, tmp_path: Path) -> Iterator[Metabase]:
-    """The metadata itself: what a keeper asks, asked here."""
-    opened = open_metabase(metabase, str(tmp_path / "data"))
+def direct(metabase: str | Path, tmp_path: Path) -> Iterator[Metastore]:
+    """The metastore in this process, without the SQLite worker."""
+    opened = open_metastore(metabase, str(tmp_path / "data"))
     yield opened
     opened.close()
 
@@ -36,23 +37,23 @@ def direct(metabase: str | Path, tmp_path: Path) -> Iterator[Metabase]:
 def table_with(catalog: Catalog, name: str, *ids: int) -> Table:
     catalog.create_table("main", name, [ColumnSpec("id", "BIGINT")])
     for id in ids:
-        kept = inlined(catalog.table("main", name), pa.table({"id": [id]}), blind=True)
-        assert kept is not None
-        catalog.commit(Commit((kept,)))
+        insert = inline_rows(catalog.table("main", name), pa.table({"id": [id]}), blind=True)
+        assert insert is not None
+        catalog.commit(Commit((insert,)))
     return catalog.table("main", name)
 
 
-def read(direct: Metabase, catalog: Catalog, known: Known, *tables: Table) -> list[list[int]]:
-    found = read_kept_rows(direct.store(catalog.info), tables, known)
-    assert not isinstance(found, NotKept), found
-    return [_ids(one) for one in found]
+def read(direct: Metastore, catalog: Catalog, known: Known, *tables: Table) -> list[list[int]]:
+    scans = scan_inlined(direct.store(catalog.info), tables, known)
+    assert not isinstance(scans, ScanRefusal), scans
+    return [_ids(scan) for scan in scans]
 
 
-def _ids(kept: KeptRows) -> list[int]:
-    return [int(str(value)) for value in kept.values[0]]
+def _ids(scan: InlinedScan) -> list[int]:
+    return [int(str(value)) for value in scan.values[0]]
 
 
-def test_where_they_were_is_known_then(sales: Catalog, direct: Metabase) -> None:
+def test_location_of_inlined_rows_is_cached(sales: Catalog, direct: Metastore) -> None:
     full, empty = table_with(sales, "full", 1, 2), table_with(sales, "empty")
     known: Known = {}
     assert read(direct, sales, known, full, empty) == [[1, 2], []]
@@ -62,16 +63,14 @@ def test_where_they_were_is_known_then(sales: Catalog, direct: Metabase) -> None
     assert known == before
 
 
-def test_a_place_that_came_since_is_found(sales: Catalog, direct: Metabase) -> None:
+def test_new_location_is_found(sales: Catalog, direct: Metastore) -> None:
     table = table_with(sales, "t", 7)
     known: Known = {table.id: []}
     assert read(direct, sales, known, table) == [[7]]
     assert len(known[table.id]) == 1
 
 
-def test_a_place_that_is_another_table_s_is_not_taken_for_its_own(
-    sales: Catalog, direct: Metabase
-) -> None:
+def test_cached_location_of_another_table_is_not_used(sales: Catalog, direct: Metastore) -> None:
     table, other = table_with(sales, "t", 7), table_with(sales, "u", 8)
     known: Known = {}
     read(direct, sales, known, table, other)
@@ -80,15 +79,15 @@ def test_a_place_that_is_another_table_s_is_not_taken_for_its_own(
     assert mixed == known
 
 
-def test_a_place_that_is_gone_is_looked_for_again(sales: Catalog, direct: Metabase) -> None:
+def test_missing_cached_location_is_looked_up_again(sales: Catalog, direct: Metastore) -> None:
     table = table_with(sales, "t", 7)
     known: Known = {table.id: ["ducklake_inlined_data_999_1"]}
     assert read(direct, sales, known, table) == [[7]]
 
 
-def test_a_table_that_is_gone_is_a_change(sales: Catalog, direct: Metabase) -> None:
+def test_dropped_table_is_reported_as_changed(sales: Catalog, direct: Metastore) -> None:
     table = table_with(sales, "t", 7)
     known: Known = {}
     read(direct, sales, known, table)
     sales.drop_table("main", "t")
-    assert read_kept_rows(direct.store(sales.info), [table], known) is NotKept.CHANGED
+    assert scan_inlined(direct.store(sales.info), [table], known) is ScanRefusal.CHANGED

@@ -1,4 +1,4 @@
-"""A catalog from its creation on, through our own API and the stock extension."""
+"""Catalogs through SwanLake's API and the stock extension."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pytest
 
 from swanlake.errors import AlreadyExists, InvalidRequest, NotFound
 from swanlake.lake.lake import Lake
-from swanlake.lake.types import ColumnSpec
-from tests.ducks import stock_duckdb
+from swanlake.lake.model.types import ColumnSpec
+from tests.stock_duckdb import stock_duckdb
 
 ORDERS = [ColumnSpec("id", "BIGINT", nullable=False), ColumnSpec("note", "VARCHAR")]
 
 
-def test_a_new_catalog_is_sound_and_stock_duckdb_reads_it(
+def test_new_catalog_is_valid_and_readable_by_stock_duckdb(
     lake: Lake, duck: duckdb.DuckDBPyConnection
 ) -> None:
     sales = lake.create_catalog("sales")
@@ -28,9 +28,9 @@ def test_a_new_catalog_is_sound_and_stock_duckdb_reads_it(
     assert duck.sql("SELECT count(*), max(id) FROM sales.raw.orders").fetchall() == [(10, 9)]
 
 
-def test_names_that_are_taken_or_missing_are_one_sentence(lake: Lake) -> None:
+def test_taken_or_missing_name_is_reported_in_one_line(lake: Lake) -> None:
     sales = lake.create_catalog("sales")
-    with pytest.raises(AlreadyExists, match="There is a catalog sales already"):
+    with pytest.raises(AlreadyExists, match="The catalog sales exists already"):
         lake.create_catalog("Sales")
     with pytest.raises(NotFound, match="There is no catalog salse"):
         lake.fork_catalog("salse", "copy")
@@ -42,10 +42,10 @@ def test_names_that_are_taken_or_missing_are_one_sentence(lake: Lake) -> None:
     with pytest.raises(NotFound, match="There is no schema cooked"):
         sales.create_table("cooked", "t", ORDERS)
     assert [info.name for info in lake.catalogs()] == ["sales"]
-    assert sales.snapshot_id() == 1
+    assert sales.newest_snapshot() == 1
 
 
-def test_a_catalog_that_another_program_made_is_named_with_the_way_to_register_it(
+def test_error_for_an_unregistered_catalog_says_how_to_register_it(
     lake: Lake, metabase: str | Path, tmp_path: Path
 ) -> None:
     if isinstance(metabase, str):

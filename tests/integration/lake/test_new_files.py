@@ -1,4 +1,4 @@
-"""SQLite files that many make at once."""
+"""Concurrent creation of a SQLite file."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
 
-from swanlake.lake.sqlite import sqlite_engine
+from swanlake.lake.metastore.sqlite import sqlite_engine
 
 _OPENERS = 8
 
 
-def test_a_new_file_is_switched_to_wal_by_many_at_once(tmp_path: Path) -> None:
-    """SQLite answers "database is locked" to all but one of them, without waiting."""
+def test_concurrent_switch_of_a_new_file_to_wal_succeeds(tmp_path: Path) -> None:
+    """SQLite fails all but one with "database is locked", without waiting."""
     ready = Barrier(_OPENERS)
 
     def open_it(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""The list of catalogs: under many hands at once, and after a crash between two steps."""
+"""The registry of catalogs under concurrent changes and after crashes."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ import pytest
 
 from swanlake.errors import AlreadyExists, CatalogUnreachable, NotFound, SwanLakeError
 from swanlake.lake.lake import Lake
-from tests.integration.lake.world import ROWS, SOON, Engines, World
+from tests.integration.lake.fixtures import ROWS, SOON, Engines, LakeHarness
 
 AT_ONCE = 6
 
 
 def all_at_once(*jobs: Callable[[], object]) -> list[object]:
-    """What each job gives, or the error it raises, when they begin together."""
+    """The results or errors of jobs that start together."""
     barrier = threading.Barrier(len(jobs))
 
     def run(job: Callable[[], object]) -> object:
@@ -36,97 +36,97 @@ def all_at_once(*jobs: Callable[[], object]) -> list[object]:
         return list(pool.map(run, jobs))
 
 
-def test_of_many_who_create_one_catalog_one_succeeds(world: World) -> None:
-    results = all_at_once(*[lambda: world.lake.create_catalog("sales")] * AT_ONCE)
+def test_one_of_many_concurrent_creates_succeeds(harness: LakeHarness) -> None:
+    results = all_at_once(*[lambda: harness.lake.create_catalog("sales")] * AT_ONCE)
     errors = [result for result in results if isinstance(result, Exception)]
     assert len(errors) == AT_ONCE - 1
     assert all(isinstance(error, AlreadyExists) for error in errors)
-    assert [info.name for info in world.lake.catalogs()] == ["sales"]
-    assert world.lake.catalog("sales").check() == []
+    assert [info.name for info in harness.lake.catalogs()] == ["sales"]
+    assert harness.lake.catalog("sales").check() == []
 
 
-def test_many_who_make_sure_of_one_catalog_all_get_it(world: World) -> None:
-    with Lake.open(world.metabase, world.data) as other:
-        lakes = [world.lake, other] * (AT_ONCE // 2)
+def test_concurrent_ensure_calls_all_get_the_catalog(harness: LakeHarness) -> None:
+    with Lake.open(harness.metabase, harness.data) as other:
+        lakes = [harness.lake, other] * (AT_ONCE // 2)
         results = all_at_once(*[lambda lake=lake: lake.ensure_catalog("sales") for lake in lakes])
     assert {getattr(catalog, "info", catalog).id for catalog in results} == {  # type: ignore[attr-defined]
-        world.lake.catalog("sales").info.id
+        harness.lake.catalog("sales").info.id
     }
 
 
-def test_catalogs_forks_and_drops_at_once_leave_what_was_reported(world: World) -> None:
-    parent = world.lake.create_catalog("parent")
-    world.table(parent, ids=[range(5)])
-    world.lake.create_catalog("going")
+def test_concurrent_creates_forks_and_drops_leave_what_was_reported(harness: LakeHarness) -> None:
+    parent = harness.lake.create_catalog("parent")
+    harness.table(parent, ids=[range(5)])
+    harness.lake.create_catalog("going")
     results = all_at_once(
-        lambda: world.lake.fork_catalog("parent", "fork_one"),
-        lambda: world.lake.fork_catalog("parent", "fork_two"),
-        lambda: world.lake.create_catalog("fresh"),
-        lambda: world.lake.drop_catalog("going"),
-        lambda: world.lake.drop_catalog("going"),
-        lambda: world.lake.collect(age=SOON),
+        lambda: harness.lake.fork_catalog("parent", "fork_one"),
+        lambda: harness.lake.fork_catalog("parent", "fork_two"),
+        lambda: harness.lake.create_catalog("fresh"),
+        lambda: harness.lake.drop_catalog("going"),
+        lambda: harness.lake.drop_catalog("going"),
+        lambda: harness.lake.collect(age=SOON),
         lambda: parent.create_schema("meanwhile"),
     )
     errors = [result for result in results if isinstance(result, Exception)]
-    assert [type(error) for error in errors] == [NotFound]  # of the second drop
-    names = [info.name for info in world.lake.catalogs()]
+    assert [type(error) for error in errors] == [NotFound]  # from the second drop
+    names = [info.name for info in harness.lake.catalogs()]
     assert names == ["fork_one", "fork_two", "fresh", "parent"]
     for name in names:
-        catalog = world.lake.catalog(name)
+        catalog = harness.lake.catalog(name)
         assert catalog.check() == []
         assert catalog.missing_files() == []
     for fork in ("fork_one", "fork_two"):
-        world.attach(world.lake.catalog(fork))
-        assert world.ids(f"{fork}.t") == list(range(5))
+        harness.attach(harness.lake.catalog(fork))
+        assert harness.ids(f"{fork}.t") == list(range(5))
 
 
-def test_a_fork_while_its_parent_is_written_is_some_snapshot_of_it(world: World) -> None:
-    parent = world.lake.create_catalog("parent")
-    world.table(parent)
+def test_fork_during_writes_equals_one_snapshot_of_its_parent(harness: LakeHarness) -> None:
+    parent = harness.lake.create_catalog("parent")
+    harness.table(parent)
     table = parent.table("main", "t")
-    inserts = [world.insert(table, range(n * 10, n * 10 + 10), blind=True) for n in range(4)]
+    inserts = [harness.insert(table, range(n * 10, n * 10 + 10), blind=True) for n in range(4)]
     results = all_at_once(
         *[lambda insert=insert: parent.change(insert) for insert in inserts],
-        lambda: world.lake.fork_catalog("parent", "fork"),
+        lambda: harness.lake.fork_catalog("parent", "fork"),
     )
     assert not [result for result in results if isinstance(result, Exception)]
-    fork = world.lake.catalog("fork")
-    world.attach(parent, fork)
-    at = fork.snapshot_id()
+    fork = harness.lake.catalog("fork")
+    harness.attach(parent, fork)
+    at = fork.newest_snapshot()
     assert fork.info.parent_snapshot == at
-    assert world.ids("fork.t") == world.ids("parent.t", at)
-    assert len(world.ids("fork.t")) == (at - 1) * 10
+    assert harness.ids("fork.t") == harness.ids("parent.t", at)
+    assert len(harness.ids("fork.t")) == (at - 1) * 10
     assert fork.check() == parent.check() == []
 
 
-def test_names_are_free_again_after_a_drop_and_every_incarnation_has_its_own_place(
-    world: World,
+def test_recreated_catalog_gets_a_new_location(
+    harness: LakeHarness,
 ) -> None:
     infos = []
     for _ in range(3):
-        infos.append(world.lake.create_catalog("Sales").info)
-        assert world.lake.drop_catalog("SALES").id == infos[-1].id
-    assert len({info.place for info in infos}) == 3
+        infos.append(harness.lake.create_catalog("Sales").info)
+        assert harness.lake.drop_catalog("SALES").id == infos[-1].id
+    assert len({info.storage_name for info in infos}) == 3
     assert len({info.data_path for info in infos}) == 3
-    assert world.lake.catalogs() == []
+    assert harness.lake.catalogs() == []
     with pytest.raises(NotFound, match="There is no catalog sales"):
-        world.lake.drop_catalog("sales")
+        harness.lake.drop_catalog("sales")
 
 
-def test_the_place_of_one_catalog_is_not_adopted_as_another(world: World) -> None:
-    world.lake.create_catalog("sales")
-    world.lake.drop_catalog("sales")
-    again = world.lake.create_catalog("sales")
-    assert again.info.place != "sales"
-    with pytest.raises(NotFound, match=r"what is there is the catalog sales"):
-        world.lake.adopt_catalog(again.info.place)
-    assert [info.name for info in world.lake.catalogs()] == ["sales"]
+def test_location_of_a_catalog_is_not_adopted_as_another(harness: LakeHarness) -> None:
+    harness.lake.create_catalog("sales")
+    harness.lake.drop_catalog("sales")
+    again = harness.lake.create_catalog("sales")
+    assert again.info.storage_name != "sales"
+    with pytest.raises(NotFound, match=r"its storage belongs to the catalog sales"):
+        harness.lake.adopt_catalog(again.info.storage_name)
+    assert [info.name for info in harness.lake.catalogs()] == ["sales"]
 
 
-def test_a_drop_does_not_wait_for_a_reader_for_ever(
+def test_drop_times_out_waiting_for_a_reader(
     postgres_database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("swanlake.lake.postgres._DROP_SECONDS", 1)
+    monkeypatch.setattr("swanlake.lake.metastore.postgres._DROP_SECONDS", 1)
     with Lake.open(postgres_database, tmp_path / "data") as lake:
         lake.create_catalog("sales")
         with psycopg.connect(postgres_database) as reader:
@@ -138,7 +138,7 @@ def test_a_drop_does_not_wait_for_a_reader_for_ever(
         assert lake.catalogs() == []
 
 
-# ---- after a crash, on SQLite, where the steps are files ---------------------------------------
+# ---- crashes, on SQLite ------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -146,14 +146,14 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path / "catalogs"
 
 
-#: Runs one change of the lake and ends without a word at the given step of it.
+#: Runs one change of the lake and exits the process at the given step.
 CRASH = """
 import os, sys
 from pathlib import Path
-from swanlake.lake.local import LocalLake, open_metabase
-from swanlake.lake import forks
-from swanlake.lake.metabase import Metabase
-from swanlake.lake.sqlite import SqliteMetabase
+from swanlake.lake.metastore.local import MetadataService, open_metastore
+from swanlake.lake.lifecycle import forks
+from swanlake.lake.metastore.base import Metastore
+from swanlake.lake.metastore.sqlite import SqliteMetastore
 
 directory, data, step, method, *arguments = sys.argv[1:]
 
@@ -170,15 +170,15 @@ match step:
     case "before the file has its name":
         Path.rename = crash
     case "before the registry knows":
-        Metabase.register = crash
+        Metastore.register = crash
     case "before the parent knows":
-        forks.share = crash
+        forks.mark_shared = crash
     case "after the file is gone":
-        SqliteMetabase.remove = then_crash(SqliteMetabase.remove)
+        SqliteMetastore.remove = then_crash(SqliteMetastore.remove)
     case "before the file is gone":
-        SqliteMetabase.remove = crash
+        SqliteMetastore.remove = crash
 
-lake = LocalLake(open_metabase(Path(directory), data))
+lake = MetadataService(open_metastore(Path(directory), data))
 getattr(lake, method)(*arguments, *([None] if method == "fork" else []))
 """
 
@@ -189,14 +189,14 @@ def crash(directory: Path, data: Path, step: str, *change: str) -> None:
 
 
 @pytest.mark.parametrize("step", ["before the file has its name", "before the registry knows"])
-def test_a_catalog_whose_creation_was_cut_short_is_made_or_adopted_later(
+def test_catalog_of_an_interrupted_create_can_be_created_or_adopted(
     directory: Path, tmp_path: Path, step: str
 ) -> None:
     crash(directory, tmp_path / "data", step, "create", "sales")
     with Lake.open(directory, tmp_path / "data") as lake:
         assert lake.catalogs() == []
         if step == "before the registry knows":
-            with pytest.raises(AlreadyExists, match="its creation was cut short"):
+            with pytest.raises(AlreadyExists, match="its creation was interrupted"):
                 lake.create_catalog("sales")
             sales = lake.adopt_catalog("sales")
         else:
@@ -205,9 +205,7 @@ def test_a_catalog_whose_creation_was_cut_short_is_made_or_adopted_later(
         assert sales.check() == []
 
 
-def test_a_second_creation_that_was_cut_short_does_not_take_the_name_away(
-    directory: Path, tmp_path: Path
-) -> None:
+def test_interrupted_second_create_does_not_block_the_name(directory: Path, tmp_path: Path) -> None:
     with Lake.open(directory, tmp_path / "data") as lake:
         lake.create_catalog("sales")
         lake.drop_catalog("sales")
@@ -220,55 +218,51 @@ def test_a_second_creation_that_was_cut_short_does_not_take_the_name_away(
 @pytest.mark.parametrize(
     "step", ["before the parent knows", "before the file has its name", "before the registry knows"]
 )
-def test_a_fork_that_was_cut_short_does_not_hurt_its_parent(
+def test_interrupted_fork_does_not_damage_its_parent(
     directory: Path, tmp_path: Path, sqlite_engines: Engines, step: str
 ) -> None:
-    world = World(directory, tmp_path, sqlite_engines)
-    parent = world.lake.create_catalog("parent")
-    world.table(parent, ids=[range(5), range(5, 10)])
-    world.lake.close()
-    crash(directory, world.data, step, "fork", "parent", "fork")
+    harness = LakeHarness(directory, tmp_path, sqlite_engines)
+    parent = harness.lake.create_catalog("parent")
+    harness.table(parent, ids=[range(5), range(5, 10)])
+    harness.lake.close()
+    crash(directory, harness.data, step, "fork", "parent", "fork")
     try:
-        assert [info.name for info in world.lake.catalogs()] == ["parent"]
+        assert [info.name for info in harness.lake.catalogs()] == ["parent"]
         if step == "before the registry knows":
-            fork = world.lake.adopt_catalog("fork")
+            fork = harness.lake.adopt_catalog("fork")
         else:
-            fork = world.lake.fork_catalog("parent", "fork")
-        world.attach(parent, fork)
-        world.append(parent, range(10, 12))
-        world.maintain(parent, "merge", "expire", "cleanup")
-        world.lake.collect(age=SOON)
-        assert world.ids("fork.t") == list(range(10))
-        assert world.ids("parent.t") == list(range(12))
+            fork = harness.lake.fork_catalog("parent", "fork")
+        harness.attach(parent, fork)
+        harness.append(parent, range(10, 12))
+        harness.maintain(parent, "merge", "expire", "cleanup")
+        harness.lake.collect(age=SOON)
+        assert harness.ids("fork.t") == list(range(10))
+        assert harness.ids("parent.t") == list(range(12))
         assert fork.check() == parent.check() == []
     finally:
-        world.close()
+        harness.close()
 
 
 @pytest.mark.parametrize("step", ["before the file is gone", "after the file is gone"])
-def test_a_drop_that_was_cut_short_is_done_again(
-    directory: Path, tmp_path: Path, step: str
-) -> None:
+def test_interrupted_drop_can_be_repeated(directory: Path, tmp_path: Path, step: str) -> None:
     with Lake.open(directory, tmp_path / "data") as lake:
         lake.create_catalog("sales").create_table("main", "t", ROWS)
         lake.create_catalog("other")
     crash(directory, tmp_path / "data", step, "drop", "sales")
     with Lake.open(directory, tmp_path / "data") as lake:
-        sales = lake.catalog("sales")  # it is still there, or it says that it is not
+        sales = lake.catalog("sales")  # still registered after either step
         if step == "after the file is gone":
             with pytest.raises(CatalogUnreachable):
-                sales.snapshot_id()
+                sales.newest_snapshot()
         lake.drop_catalog("sales")
         assert [info.name for info in lake.catalogs()] == ["other"]
         lake.collect(age=SOON)
         again = lake.create_catalog("sales")
-        assert again.info.place != "sales"
+        assert again.info.storage_name != "sales"
         again.create_table("main", "t", ROWS)
 
 
-def test_what_a_crash_left_unfinished_is_not_taken_for_a_catalog(
-    directory: Path, tmp_path: Path
-) -> None:
+def test_unfinished_catalog_files_are_not_listed(directory: Path, tmp_path: Path) -> None:
     directory.mkdir()
     (directory / f".{uuid4()}.unfinished").write_bytes(os.urandom(100))
     with Lake.open(directory, tmp_path / "data") as lake:

@@ -1,4 +1,4 @@
-"""The process that keeps SQLite catalogs: nobody waits for it without a limit."""
+"""The SQLite worker process is replaced when it stops responding."""
 
 from __future__ import annotations
 
@@ -10,26 +10,22 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from swanlake import child
+from swanlake._internal import subprocess_rpc
 from swanlake.errors import ConfigError
-from swanlake.lake.keeper import RemoteLake
-from swanlake.lake.location import LakeLocation
+from swanlake.lake.metastore.location import LakeLocation
+from swanlake.lake.metastore.sqlite_worker import SqliteWorkerClient
 
 
-def test_a_keeper_that_was_stopped_is_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(child, "_TRANSFER_TIMEOUT", struct.pack("ll", 0, 300_000))
-    lake = RemoteLake(tmp_path / "catalogs", str(tmp_path / "data"))
+def test_stopped_worker_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subprocess_rpc, "_TRANSFER_TIMEOUT", struct.pack("ll", 0, 300_000))
+    lake = SqliteWorkerClient(tmp_path / "catalogs", str(tmp_path / "data"))
     try:
         lake.create("sales")
         stopped = lake._child
         assert stopped is not None
         os.kill(stopped.pid, signal.SIGSTOP)
-        os.waitpid(stopped.pid, os.WUNTRACED)  # until then its threads may answer
-        for connection in stopped._free:
-            connection.close()
-        stopped._free.clear()  # the next question needs a new connection, and its handshake
+        os.waitpid(stopped.pid, os.WUNTRACED)  # its threads may respond until then
+        stopped._connections.close()  # the next call needs a new connection, and its handshake
         assert [info.name for info in lake.catalogs()] == ["sales"]
         assert lake._child is not stopped
         assert stopped._process.poll() is not None
@@ -37,7 +33,7 @@ def test_a_keeper_that_was_stopped_is_replaced(
         lake.close()
 
 
-def test_a_password_that_a_secret_cannot_hold_is_refused_and_not_shown(
+def test_password_unusable_in_a_secret_is_refused_and_not_shown(
     duck: duckdb.DuckDBPyConnection,
 ) -> None:
     url = "postgresql://user@127.0.0.1:1/db?sslpassword=hunter2"

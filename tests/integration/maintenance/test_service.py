@@ -1,4 +1,4 @@
-"""One run at a time on each catalog, and a history of all of them."""
+"""The maintenance service: jobs, locks and history."""
 
 from __future__ import annotations
 
@@ -23,16 +23,19 @@ from swanlake.errors import (
     PipelineFailed,
     QueryCancelled,
 )
-from swanlake.lake import datafile
-from swanlake.lake.history import MaintenanceEntry, Outcome
-from swanlake.lake.lake import Catalog, Lake
-from swanlake.lake.types import ColumnSpec
-from swanlake.pipeline.maintain import LEAST_ORPHAN_AGE, Caller, Maintenance, MaintenanceSettings
-from swanlake.pipeline.runner import R, Unit, WithoutTransforms
-from swanlake.pipeline.triggers import Job, Subject
+from swanlake.jobs.runner import R, Unit, WithoutTransforms
+from swanlake.lake.catalog import Catalog
+from swanlake.lake.files import datafile
+from swanlake.lake.lake import Lake
+from swanlake.lake.lifecycle.history import MaintenanceEntry, Outcome
+from swanlake.lake.model.types import ColumnSpec
+from swanlake.maintenance.runs import RunControl
+from swanlake.maintenance.service import MIN_ORPHAN_AGE, Maintenance
+from swanlake.maintenance.settings import MaintenanceSettings
+from swanlake.maintenance.triggers import JobTarget
 
 WAIT_SECONDS = 60.0
-AT_ONCE = Caller(patience=0)
+AT_ONCE = RunControl(lock_timeout=0)
 
 
 class PlainRunner(WithoutTransforms):
@@ -44,7 +47,7 @@ class PlainRunner(WithoutTransforms):
 
 
 class BlockedRunner(PlainRunner):
-    """Says that it has begun, and waits until it may go on."""
+    """Reports its start and blocks until it is released."""
 
     def __init__(self) -> None:
         self.reached, self.go_on = threading.Event(), threading.Event()
@@ -70,8 +73,8 @@ class FailingRunner(PlainRunner):
 
 @contextmanager
 def opened(lake: Lake, runner: PlainRunner | None = None) -> Iterator[Maintenance]:
-    """A server's maintenance: with claims of its own."""
-    settings = MaintenanceSettings(patience=WAIT_SECONDS)
+    """The maintenance service of one server, with its own leases."""
+    settings = MaintenanceSettings(lock_timeout=WAIT_SECONDS)
     maintenance = Maintenance(lake, runner or PlainRunner(), settings)
     try:
         yield maintenance
@@ -92,18 +95,21 @@ def outcomes(lake: Lake) -> list[tuple[str, str | None, str | None]]:
     return [(entry.job, entry.table_name, entry.outcome) for entry in reversed(lake.history())]
 
 
-def test_a_dry_run_says_what_a_run_does_and_leaves_no_trace(lake: Lake) -> None:
+def test_dry_run_lists_the_steps_and_is_not_recorded(lake: Lake) -> None:
     catalog = lake.create_catalog("a")
     fill(catalog, "t", "u")
     fill(catalog, "single", files=1)
-    before = catalog.snapshot_id()
+    before = catalog.newest_snapshot()
     with opened(lake) as maintenance:
         planned = maintenance.compact("a", dry_run=True)
-        assert (catalog.snapshot_id(), lake.history()) == (before, [])
+        assert (catalog.newest_snapshot(), lake.history()) == (before, [])
         done = maintenance.compact("a")
-    assert [(report.name, report.done.files_merged) for report in done] == [("t", 3), ("u", 3)]
-    assert [one.sources for report in planned for one in report.done.steps] == [
-        one.sources for report in done for one in report.done.steps
+    assert [(report.table.name, report.compaction.files_merged) for report in done] == [
+        ("t", 3),
+        ("u", 3),
+    ]
+    assert [one.sources for report in planned for one in report.compaction.steps] == [
+        one.sources for report in done for one in report.compaction.steps
     ]
     assert outcomes(lake) == [("compact", "main.t", "done"), ("compact", "main.u", "done")]
     [entry] = lake.history(limit=1)
@@ -114,7 +120,7 @@ def test_a_dry_run_says_what_a_run_does_and_leaves_no_trace(lake: Lake) -> None:
     assert entry.started_at <= entry.finished_at
 
 
-def test_nobody_else_maintains_a_catalog_meanwhile(lake: Lake) -> None:
+def test_catalog_is_locked_during_a_run(lake: Lake) -> None:
     fill(lake.create_catalog("a"), "t")
     fill(lake.create_catalog("b"), "t")
     blocked = BlockedRunner()
@@ -132,22 +138,22 @@ def test_nobody_else_maintains_a_catalog_meanwhile(lake: Lake) -> None:
                     maintenance.compact("a", ("main", "t"), AT_ONCE)
                 with pytest.raises(MaintenanceRunning, match=refused):
                     maintenance.expire("a", AT_ONCE, keep_last=1)
-            # Others, and those who only look, go on.
-            assert len(second.compact("b", caller=AT_ONCE)) == 1
-            assert len(second.compact("a", caller=AT_ONCE, dry_run=True)) == 1
+            # Other catalogs and dry runs are not blocked.
+            assert len(second.compact("b", control=AT_ONCE)) == 1
+            assert len(second.compact("a", control=AT_ONCE, dry_run=True)) == 1
             assert second.cleanup(AT_ONCE) == []
             waiting = threads.submit(second.compact, "a", ("main", "t"))
         finally:
             blocked.go_on.set()
-        assert [report.done.files_merged for report in running.result(WAIT_SECONDS)] == [3]
-        assert [report.done.steps for report in waiting.result(WAIT_SECONDS)] == [()]
+        assert [report.compaction.files_merged for report in running.result(WAIT_SECONDS)] == [3]
+        assert [report.compaction.steps for report in waiting.result(WAIT_SECONDS)] == [()]
     runs = [entry for entry in reversed(lake.history("a")) if entry.catalog == "a"]
     assert [entry.outcome for entry in runs] == ["done", "idle"]
     assert runs[0].finished_at is not None
     assert runs[0].finished_at <= runs[1].started_at
 
 
-def test_who_waits_may_lose_patience(lake: Lake) -> None:
+def test_lock_timeout_and_cancellation(lake: Lake) -> None:
     fill(lake.create_catalog("a"), "t")
     blocked = BlockedRunner()
 
@@ -159,31 +165,31 @@ def test_who_waits_may_lose_patience(lake: Lake) -> None:
         try:
             assert blocked.reached.wait(WAIT_SECONDS)
             with pytest.raises(QueryCancelled):
-                first.compact("a", caller=Caller(no_more))
+                first.compact("a", control=RunControl(no_more))
         finally:
             blocked.go_on.set()
         running.result(WAIT_SECONDS)
 
 
-def test_a_table_that_fails_does_not_keep_the_others_waiting(lake: Lake) -> None:
+def test_failed_table_does_not_stop_the_others(lake: Lake) -> None:
     fill(lake.create_catalog("a"), "t", "u", "v")
     with opened(lake, FailingRunner("main.u")) as maintenance:
         done = maintenance.compact("a")
-        assert [(report.name, report.error) for report in done] == [
+        assert [(report.table.name, report.error) for report in done] == [
             ("t", None),
             ("u", "The disk is full."),
             ("v", None),
         ]
         with pytest.raises(PipelineFailed):
             maintenance.compact("a", ("main", "u"))
-        subject = Subject(Job.COMPACT, "a", "main.u")
-        past = [run.outcome for run in maintenance.past() if run.subject == subject]
+        subject = JobTarget("compact", "a", "main.u")
+        past = [run.outcome for run in maintenance.past_runs() if run.target == subject]
         assert past == [Outcome.FAILED, Outcome.FAILED]
     assert [outcome for _, _, outcome in outcomes(lake)] == ["done", "failed", "done", "failed"]
     assert lake.history(limit=1)[0].report == {"error": "The disk is full."}
 
 
-def test_a_table_that_others_change_all_the_time_is_skipped(lake: Lake) -> None:
+def test_table_under_constant_change_is_skipped(lake: Lake) -> None:
     fill(lake.create_catalog("a"), "t")
     conflict = CommitConflict("Others were faster.")
     with opened(lake, FailingRunner("main.t", conflict)) as maintenance:
@@ -192,7 +198,7 @@ def test_a_table_that_others_change_all_the_time_is_skipped(lake: Lake) -> None:
     assert outcomes(lake) == [("compact", "main.t", "skipped")]
 
 
-def test_a_table_that_asks_for_it_is_left_alone_unless_it_is_named(
+def test_table_with_auto_compact_off_is_compacted_only_by_name(
     lake: Lake, duck: duckdb.DuckDBPyConnection
 ) -> None:
     catalog = lake.create_catalog("a")
@@ -201,12 +207,12 @@ def test_a_table_that_asks_for_it_is_left_alone_unless_it_is_named(
     duck.execute("CALL a.set_option('auto_compact', false, schema => 'main', table_name => 't')")
     duck.execute("DETACH a")
     with opened(lake) as maintenance:
-        assert [report.name for report in maintenance.compact("a")] == ["u"]
+        assert [report.table.name for report in maintenance.compact("a")] == ["u"]
         [report] = maintenance.compact("a", ("main", "t"))
-    assert report.done.files_merged == 3
+    assert report.compaction.files_merged == 3
 
 
-def test_a_stop_between_two_tables(lake: Lake) -> None:
+def test_cancellation_between_two_tables(lake: Lake) -> None:
     fill(lake.create_catalog("a"), "t", "u")
     blocked = BlockedRunner()
     stopping = threading.Event()
@@ -216,18 +222,18 @@ def test_a_stop_between_two_tables(lake: Lake) -> None:
             raise QueryCancelled("The server is shutting down.")
 
     with opened(lake, blocked) as maintenance, ThreadPoolExecutor(1) as threads:
-        running = threads.submit(maintenance.compact, "a", None, Caller(check))
+        running = threads.submit(maintenance.compact, "a", None, RunControl(check))
         assert blocked.reached.wait(WAIT_SECONDS)
         stopping.set()
         blocked.go_on.set()
         with pytest.raises(QueryCancelled):
             running.result(WAIT_SECONDS)
-        # What was committed is done, and the turn is free again.
+        # Committed work is done, and the lock is free again.
         assert outcomes(lake) == [("compact", "main.t", "done")]
-        assert [report.name for report in maintenance.compact("a", caller=AT_ONCE)] == ["u"]
+        assert [report.table.name for report in maintenance.compact("a", control=AT_ONCE)] == ["u"]
 
 
-def test_a_run_whose_server_died_is_closed_by_the_next_one(lake: Lake) -> None:
+def test_run_of_a_dead_server_is_closed_by_the_next(lake: Lake) -> None:
     fill(lake.create_catalog("a"), "t")
     begun = datetime.now(UTC) - timedelta(hours=1)
     lake.record(MaintenanceEntry("a", "expire", "gone:1", started_at=begun))
@@ -236,11 +242,11 @@ def test_a_run_whose_server_died_is_closed_by_the_next_one(lake: Lake) -> None:
     assert outcomes(lake) == [("expire", None, "stopped"), ("compact", "main.t", "done")]
 
 
-def test_expiry_follows_the_rule_that_is_given(lake: Lake) -> None:
+def test_expire_uses_the_given_rule(lake: Lake) -> None:
     catalog = lake.create_catalog("a")
     fill(catalog, "t")
     with opened(lake) as maintenance:
-        with pytest.raises(InvalidRequest, match="Say which snapshots may go"):
+        with pytest.raises(InvalidRequest, match="Say which snapshots expire"):
             maintenance.expire("a")
         assert lake.history() == []
         planned = maintenance.expire("a", keep_last=2, dry_run=True)
@@ -250,7 +256,7 @@ def test_expiry_follows_the_rule_that_is_given(lake: Lake) -> None:
     assert outcomes(lake) == [("expire", None, "done")]
 
 
-def test_clean_ups_delete_what_no_catalog_can_see(lake: Lake, tmp_path: Path) -> None:
+def test_cleanup_deletes_files_no_catalog_can_read(lake: Lake, tmp_path: Path) -> None:
     fill(lake.create_catalog("a"), "t")
     lake.fork_catalog("a", "b")
     a, b = lake.catalog("a"), lake.catalog("b")
@@ -258,27 +264,27 @@ def test_clean_ups_delete_what_no_catalog_can_see(lake: Lake, tmp_path: Path) ->
         now = timedelta(0)
         maintenance.compact("a")
         maintenance.expire("a", keep_last=1)
-        assert maintenance.cleanup(age=now) == []  # the fork sees all of them
+        assert maintenance.cleanup(older_than=now) == []  # the fork sees all of them
         maintenance.compact("b")
         maintenance.expire("b", keep_last=1)
-        planned = maintenance.cleanup(age=now, dry_run=True)
+        planned = maintenance.cleanup(older_than=now, dry_run=True)
         assert all(Path(garbage.path).exists() for garbage in planned)
-        assert maintenance.cleanup(age=now) == planned
+        assert maintenance.cleanup(older_than=now) == planned
         assert len(planned) == 3
         assert not any(Path(garbage.path).exists() for garbage in planned)
         with pytest.raises(InvalidRequest, match="of the last hour are never deleted"):
-            maintenance.orphans(age=now)
+            maintenance.orphans(older_than=now)
     assert (a.missing_files(), b.missing_files()) == ([], [])
     assert outcomes(lake)[-1] == ("cleanup", None, "done")
 
 
-def test_what_a_dead_write_left_is_collected_once_it_is_old(
+def test_orphans_of_a_dead_write_are_deleted_when_old(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     catalog = lake.create_catalog("a")
     fill(catalog, "t")
     with monkeypatch.context() as dying, duckdb.connect(":memory:") as connection:
-        # Who is killed does not clean up.
+        # A killed process does not clean up.
         dying.setattr(datafile, "shutil", SimpleNamespace(rmtree=lambda *_, **__: None))
         query = "SELECT if(i < 200_000, i, error('killed')) FROM range(200_001) r(i)"
         with pytest.raises(duckdb.Error, match="killed"):
@@ -288,7 +294,7 @@ def test_what_a_dead_write_left_is_collected_once_it_is_old(
     assert inside
     with opened(lake) as maintenance:
         assert maintenance.orphans() == []  # it might be a write that goes on
-        then = time.time() - (maintenance.settings.orphan_age + LEAST_ORPHAN_AGE).total_seconds()
+        then = time.time() - (maintenance.settings.orphan_age + MIN_ORPHAN_AGE).total_seconds()
         for path in (folder, *inside):
             os.utime(path, (then, then))
         planned = maintenance.orphans(dry_run=True)
@@ -298,7 +304,9 @@ def test_what_a_dead_write_left_is_collected_once_it_is_old(
     assert catalog.missing_files() == []
 
 
-def test_two_servers_take_turns(lake: Lake, metabase: str | Path, tmp_path: Path) -> None:
+def test_servers_share_the_maintenance_lock(
+    lake: Lake, metabase: str | Path, tmp_path: Path
+) -> None:
     catalog = lake.create_catalog("a")
     fill(catalog, "t", files=2)
 
@@ -326,7 +334,7 @@ def test_two_servers_take_turns(lake: Lake, metabase: str | Path, tmp_path: Path
 
 
 @pytest.mark.parametrize("missing", ["catalog", "table"])
-def test_what_is_not_there(lake: Lake, missing: str) -> None:
+def test_unknown_catalog_and_table(lake: Lake, missing: str) -> None:
     lake.create_catalog("a")
     work: Callable[[Maintenance], object] = {
         "catalog": lambda maintenance: maintenance.compact("b"),

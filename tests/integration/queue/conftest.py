@@ -1,4 +1,4 @@
-"""What the queue's tests share."""
+"""Fixtures of the queue tests."""
 
 from __future__ import annotations
 

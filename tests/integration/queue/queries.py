@@ -1,4 +1,4 @@
-"""What the queue's tests ask a server, in a few words."""
+"""Shorthands for statements of the queue tests."""
 
 from __future__ import annotations
 
@@ -10,26 +10,21 @@ import adbc_driver_flightsql.dbapi as adbc
 import adbc_driver_manager
 import pytest
 
+from tests.queries import rows
 from tests.server_process import ServerProcess
 
 Start = Callable[..., ServerProcess]
 Connect = Callable[..., Any]
 
 
-def rows(cursor: Any, sql: str, parameters: Any = None) -> list[tuple[Any, ...]]:
-    """All rows of a query."""
-    cursor.execute(sql, parameters)
-    return list(cursor.fetchall())
-
-
 def count(cursor: Any, table: str) -> int:
-    """How many rows a table has."""
+    """The number of rows of a table."""
     number: int = rows(cursor, f"SELECT count(*) FROM {table}")[0][0]
     return number
 
 
 def written(cursor: Any, sql: str, parameters: Any = None) -> int:
-    """How many rows a change says that it wrote."""
+    """The number of rows that a change reports."""
     cursor.execute(sql, parameters)
     affected: int = cursor.rowcount
     return affected
@@ -38,7 +33,7 @@ def written(cursor: Any, sql: str, parameters: Any = None) -> int:
 def ingested(
     cursor: Any, table: str, data: Any, mode: str = "append", schema: str | None = None
 ) -> int:
-    """Bulk ingestion into the queue; on a cursor of its own, for it remembers where it wrote."""
+    """Bulk ingestion into the queue, on a new cursor: a cursor remembers its target."""
     with cursor.connection.cursor() as own:
         affected: int = own.adbc_ingest(
             table, data, mode=mode, catalog_name="duckling_queue", db_schema_name=schema
@@ -47,14 +42,14 @@ def ingested(
 
 
 def flush(cursor: Any, table: str = "") -> list[dict[str, Any]]:
-    """What a flush says of each table."""
+    """The reports of a flush, per table."""
     cursor.execute(f"CALL duckling_queue_flush({quoted(table) if table else ''})")
     reports: list[dict[str, Any]] = cursor.fetch_arrow_table().to_pylist()
     return reports
 
 
 def status(cursor: Any, table: str) -> dict[str, Any] | None:
-    """What the queue says of a table; None if it holds nothing of it."""
+    """The status of a table; None if the queue holds no rows of it."""
     cursor.execute("CALL duckling_queue_status()")
     found = cursor.fetch_arrow_table().to_pylist()
     return next((row for row in found if row["table_name"] == table), None)
@@ -69,7 +64,7 @@ def dead_letters(cursor: Any, table: str) -> list[dict[str, Any]]:
 
 @contextmanager
 def refused(identifier: str, *words: str) -> Iterator[None]:
-    """The block is refused: by its identifier, in a sentence with these words, and no traceback."""
+    """Asserts that the block fails with this identifier and these words, without a traceback."""
     with pytest.raises(adbc_driver_manager.Error, match=f"{identifier}: ") as caught:
         yield
     message = str(caught.value)
@@ -81,7 +76,7 @@ def refused(identifier: str, *words: str) -> Iterator[None]:
 
 @contextmanager
 def cursor_on(server: ServerProcess, **options: str) -> Iterator[Any]:
-    """A stock cursor in autocommit mode on a server of the test's own."""
+    """A stock cursor in autocommit mode on a server."""
     with (
         adbc.connect(server.url, db_kwargs=options, autocommit=True) as connection,
         connection.cursor() as cursor,

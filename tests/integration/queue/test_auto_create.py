@@ -1,4 +1,4 @@
-"""Tables that the first rows make, where the settings allow it."""
+"""Tables that are created by their first rows, if the settings allow it."""
 
 from __future__ import annotations
 
@@ -9,21 +9,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.integration.queue.asking import (
-    count,
-    cursor_on,
-    flush,
-    ingested,
-    refused,
-    rows,
-    written,
-)
+from tests.integration.queue.queries import count, cursor_on, flush, ingested, refused, written
+from tests.queries import rows
 from tests.server_process import ServerProcess
 
 
 @pytest.fixture(scope="module")
 def generous(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """A server that makes tables as rows for them come."""
+    """A server that creates missing tables."""
     home = tmp_path_factory.mktemp("generous") / "home"
     with ServerProcess(home, SWANLAKE_DUCKLING_QUEUE_AUTO_CREATE_TABLES="true") as server:
         yield server
@@ -54,7 +47,7 @@ def columns(cursor: Any, table: str) -> list[tuple[str, str]]:
         ('("a.b", "q""r") VALUES (1, 2)', [("a.b", "INTEGER"), ('q"r', "INTEGER")], [(1, 2)]),
     ],
 )  # fmt: skip
-def test_an_insert_makes_its_table(
+def test_insert_creates_its_table(
     cursor: Any, name: str, form: str, made: list[Any], kept: list[Any]
 ) -> None:
     assert written(cursor, f"INSERT INTO duckling_queue.{name} {form}") == len(kept)
@@ -66,20 +59,20 @@ def test_an_insert_makes_its_table(
     assert rows(cursor, f"FROM {name} ORDER BY ALL") == sorted(kept * 2, key=str)
 
 
-def test_with_before_the_insert_makes_its_table(cursor: Any, name: str) -> None:
+def test_insert_after_with_creates_its_table(cursor: Any, name: str) -> None:
     sql = f"WITH one AS (SELECT 1 AS i) INSERT INTO duckling_queue.{name} FROM one"
     assert written(cursor, sql) == 1
     assert columns(cursor, name) == [("i", "INTEGER")]
 
 
-def test_rows_of_the_queue_make_a_table(cursor: Any, name: str) -> None:
+def test_insert_from_the_queue_creates_a_table(cursor: Any, name: str) -> None:
     cursor.execute(f"INSERT INTO duckling_queue.{name} (i, s) VALUES (1, 'a')")
     copied = f"INSERT INTO duckling_queue.{name}_copy FROM duckling_queue.{name}"
     assert written(cursor, copied) == 1
     assert columns(cursor, f"{name}_copy") == [("i", "INTEGER"), ("s", "VARCHAR")]
 
 
-def test_a_prepared_insert_makes_its_table_when_its_rows_come(cursor: Any, name: str) -> None:
+def test_prepared_insert_creates_its_table_on_execution(cursor: Any, name: str) -> None:
     sql = f"INSERT INTO duckling_queue.{name} (i, s) VALUES (?, ?)"
     cursor.executemany(sql, [(1, "a"), (2, "b")])
     assert cursor.rowcount == 2
@@ -88,12 +81,12 @@ def test_a_prepared_insert_makes_its_table_when_its_rows_come(cursor: Any, name:
     assert rows(cursor, f"FROM duckling_queue.{name}") == [(1, "a"), (2, "b"), (3, "c")]
 
 
-def test_one_bound_row_is_enough(cursor: Any, name: str) -> None:
+def test_single_bound_row_creates_the_table(cursor: Any, name: str) -> None:
     assert written(cursor, f"INSERT INTO duckling_queue.{name} (i, n) VALUES (?, ?)", (1, 0.5)) == 1
     assert columns(cursor, name) == [("i", "BIGINT"), ("n", "DOUBLE")]
 
 
-def test_an_ingestion_makes_its_table_from_the_arrow_schema(cursor: Any, name: str) -> None:
+def test_ingestion_creates_its_table_from_the_arrow_schema(cursor: Any, name: str) -> None:
     data = pa.table(
         {
             "d": pa.array([None], pa.date32()),
@@ -112,8 +105,8 @@ def test_an_ingestion_makes_its_table_from_the_arrow_schema(cursor: Any, name: s
     assert cursor.fetch_arrow_table().to_pylist() == data.to_pylist()
 
 
-def test_what_no_table_can_be_made_from_is_refused(cursor: Any, name: str) -> None:
-    with refused("INVALID_REQUEST", "2 columns", "brings 1"):
+def test_failed_insert_creates_no_table(cursor: Any, name: str) -> None:
+    with refused("INVALID_REQUEST", "2 columns", "has 1"):
         cursor.execute(f"INSERT INTO duckling_queue.{name} (a, b) VALUES (1)")
     with refused("BINDER_ERROR|CATALOG_ERROR"):
         cursor.execute(f"INSERT INTO duckling_queue.{name} FROM nowhere")
@@ -122,7 +115,7 @@ def test_what_no_table_can_be_made_from_is_refused(cursor: Any, name: str) -> No
     assert rows(cursor, f"FROM duckdb_tables() WHERE table_name = '{name}'") == []
 
 
-def test_many_first_rows_at_once_make_one_table(
+def test_concurrent_first_inserts_create_one_table(
     cursor: Any, generous: ServerProcess, name: str
 ) -> None:
     def insert(number: int) -> int:

@@ -1,4 +1,4 @@
-"""Rows that clients bind or upload: into the queue as they are, or as DuckDB casts them."""
+"""Bound rows and uploads into the queue, as they are or cast by DuckDB."""
 
 from __future__ import annotations
 
@@ -15,15 +15,8 @@ import pytest
 
 from swanlake.protocol import messages
 from tests.flight import FlightSql
-from tests.integration.queue.asking import (
-    Connect,
-    count,
-    flush,
-    ingested,
-    refused,
-    rows,
-    written,
-)
+from tests.integration.queue.queries import Connect, count, flush, ingested, refused, written
+from tests.queries import rows
 
 SWANS = pa.table({"i": pa.array([1, 2, 3], pa.int32()), "s": ["a", None, "c"]})
 BAD_TEXT = pa.array([b"fine", b"\xff"]).view(pa.string())
@@ -53,14 +46,14 @@ def test_any_number_of_bound_rows(cursor: Any, swans: str, number: int) -> None:
     assert rows(cursor, f"FROM duckling_queue.{swans}") == sent
 
 
-def test_no_row_at_all_and_several_batches(
+def test_bound_rows_may_be_empty_or_in_several_batches(
     flight_sql: Callable[..., FlightSql], cursor: Any, swans: str
 ) -> None:
     client = flight_sql()
     request = messages.ActionCreatePreparedStatementRequest(
         query=f"INSERT INTO duckling_queue.{swans} (i, s) VALUES (?, ?)"
     )
-    answer = client.ask("CreatePreparedStatement", request)
+    answer = client.action_result("CreatePreparedStatement", request)
     command = messages.CommandPreparedStatementUpdate(
         prepared_statement_handle=answer.prepared_statement_handle
     )
@@ -110,7 +103,7 @@ def test_every_form_with_parameters(
     assert rows(cursor, f"FROM duckling_queue.{swans}") == kept
 
 
-def test_a_prepared_insert_sees_the_clock(cursor: Any, name: str) -> None:
+def test_prepared_insert_evaluates_now_on_execution(cursor: Any, name: str) -> None:
     cursor.execute(f"CREATE TABLE {name} (i INTEGER, t TIMESTAMPTZ)")
     before = datetime.now(UTC)
     sql = f"INSERT INTO duckling_queue.{name} VALUES (?, now())"
@@ -189,9 +182,7 @@ def test_columns_of_every_type_arrive_as_in_a_direct_insert(
         ("(i) SELECT ?", [("1",), ("x",)]),
     ],
 )
-def test_one_bad_row_keeps_all_of_them_out(
-    cursor: Any, swans: str, form: str, sent: list[Any]
-) -> None:
+def test_one_bad_row_fails_the_insert(cursor: Any, swans: str, form: str, sent: list[Any]) -> None:
     names = [f"c{i}" for i in range(len(sent[0]))]
     batch = pa.record_batch([[str(row[i]) for row in sent] for i in range(len(names))], names)
     with refused("CONVERSION_ERROR"):
@@ -199,7 +190,7 @@ def test_one_bad_row_keeps_all_of_them_out(
     assert count(cursor, f"duckling_queue.{swans}") == 0
 
 
-def test_null_does_not_get_into_a_column_that_forbids_it(cursor: Any, name: str) -> None:
+def test_null_is_refused_in_a_not_null_column(cursor: Any, name: str) -> None:
     cursor.execute(f"CREATE TABLE {name} (i INTEGER NOT NULL, s VARCHAR)")
     insert = f"INSERT INTO duckling_queue.{name}"
     with refused("CONSTRAINT_ERROR", "NOT NULL", name):
@@ -223,20 +214,20 @@ def test_wrong_numbers_of_parameters_are_refused(cursor: Any, swans: str) -> Non
     assert count(cursor, f"duckling_queue.{swans}") == 0
 
 
-def test_a_prepared_insert_outlives_a_change_of_its_table(
+def test_prepared_insert_survives_a_schema_change(
     flight_sql: Callable[..., FlightSql], cursor: Any, swans: str
 ) -> None:
     client = flight_sql()
     request = messages.ActionCreatePreparedStatementRequest(
         query=f"INSERT INTO duckling_queue.{swans} (i, s) VALUES (?, ?)"
     )
-    handle = client.ask("CreatePreparedStatement", request).prepared_statement_handle
+    handle = client.action_result("CreatePreparedStatement", request).prepared_statement_handle
     command = messages.CommandPreparedStatementUpdate(prepared_statement_handle=handle)
     client.put(command, SWANS)
     cursor.execute(f"ALTER TABLE {swans} DROP COLUMN n")
     cursor.execute(f"ALTER TABLE {swans} ADD COLUMN extra INTEGER DEFAULT 5")
     client.put(command, SWANS)
-    # Rows of the old kind are sealed, and may be in the table already.
+    # Rows with the old columns are sealed, and may be in the table already.
     everywhere = f"FROM duckling_queue.{swans} UNION ALL FROM {swans}"
     assert rows(cursor, f"FROM ({everywhere}) WHERE i = 1") == [(1, "a", 5)] * 2
 
@@ -244,7 +235,7 @@ def test_a_prepared_insert_outlives_a_change_of_its_table(
 # ---- bulk ingestion ------------------------------------------------------------------------------
 
 
-def test_ingestion_appends_by_the_names_of_columns(cursor: Any, swans: str) -> None:
+def test_ingestion_matches_columns_by_name(cursor: Any, swans: str) -> None:
     assert ingested(cursor, swans, pa.table({"n": [0.5], "i": pa.array([1], pa.int32())})) == 1
     assert ingested(cursor, swans, pa.table({"S": ["x"], "I": [2]})) == 1
     assert ingested(cursor, swans, pa.RecordBatch.from_pylist([], SWANS.schema)) == 0
@@ -255,7 +246,7 @@ def test_ingestion_appends_by_the_names_of_columns(cursor: Any, swans: str) -> N
 
 
 @pytest.mark.parametrize("mode", ["create", "create_append"])
-def test_ingestion_makes_the_table(cursor: Any, name: str, mode: str) -> None:
+def test_ingestion_creates_the_table(cursor: Any, name: str, mode: str) -> None:
     assert ingested(cursor, name, SWANS, mode) == 3
     assert count(cursor, name) == 0
     assert ingested(cursor, name, SWANS, "create_append") == 3
@@ -267,7 +258,7 @@ def test_ingestion_makes_the_table(cursor: Any, name: str, mode: str) -> None:
     assert count(cursor, name) == 6
 
 
-def test_ingestion_makes_the_table_where_its_rows_go(cursor: Any, name: str) -> None:
+def test_ingestion_creates_the_table_in_its_schema_and_catalog(cursor: Any, name: str) -> None:
     cursor.execute(f"CREATE SCHEMA pond_{name}")
     assert ingested(cursor, name, SWANS, "create", schema=f"pond_{name}") == 3
     assert count(cursor, f"duckling_queue.pond_{name}.{name}") == 3
@@ -291,7 +282,7 @@ def test_ingestion_cannot_replace_or_be_temporary(cursor: Any, swans: str) -> No
     assert count(cursor, f"duckling_queue.{swans}") == 0
 
 
-def test_what_does_not_fit_the_table_is_refused_whole(cursor: Any, swans: str) -> None:
+def test_mismatched_ingestion_is_refused_completely(cursor: Any, swans: str) -> None:
     with refused("BINDER_ERROR", "stranger", f"duckling_queue.main.{swans}"):
         ingested(cursor, swans, pa.table({"i": [1], "stranger": [2]}))
     with refused("CONVERSION_ERROR"):
@@ -306,7 +297,7 @@ def test_what_does_not_fit_the_table_is_refused_whole(cursor: Any, swans: str) -
     assert ingested(cursor, swans, SWANS) == 3
 
 
-def test_large_uploads_are_whole_or_not_there(cursor: Any, name: str) -> None:
+def test_large_uploads_are_atomic(cursor: Any, name: str) -> None:
     cursor.execute(f"CREATE TABLE {name} (i INTEGER, s VARCHAR)")
     size, batches = 20_000, 20
     text = pa.array(["some text to make it large"] * size)

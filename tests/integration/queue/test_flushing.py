@@ -1,4 +1,4 @@
-"""From the queue into the lake: by request, by size, by age; pauses, retention, layouts."""
+"""Flushes by request, size and age; pauses, retention, layouts."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import pyarrow as pa
 import pytest
 
 from swanlake.lake.lake import Lake
-from tests.flight import eventually
-from tests.integration.queue.asking import (
+from tests.integration.queue.queries import (
     Start,
     count,
     cursor_on,
@@ -20,11 +19,12 @@ from tests.integration.queue.asking import (
     flush,
     ingested,
     refused,
-    rows,
     status,
     written,
 )
+from tests.queries import rows
 from tests.server_process import ServerProcess
+from tests.waiting import eventually
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def files_of(cursor: Any, table: str) -> list[tuple[Any, ...]]:
 # ---- by request ----------------------------------------------------------------------------------
 
 
-def test_a_flush_says_what_it_did(cursor: Any, swans: str) -> None:
+def test_flush_returns_a_report(cursor: Any, swans: str) -> None:
     for i in range(5):
         cursor.execute(f"INSERT INTO duckling_queue.{swans} VALUES ({i}, 'x')")
     [report] = flush(cursor, swans)
@@ -55,9 +55,7 @@ def test_a_flush_says_what_it_did(cursor: Any, swans: str) -> None:
     assert flush(cursor, swans) == []
 
 
-def test_files_are_written_as_options_of_the_table_say(
-    metabase: str | Path, start_server: Start
-) -> None:
+def test_flush_respects_table_options(metabase: str | Path, start_server: Start) -> None:
     url = metabase if isinstance(metabase, str) else ""
     with cursor_on(start_server(SWANLAKE_METABASE_URL=url)) as cursor:
         for table in ("plain", "packed"):
@@ -86,7 +84,7 @@ def test_files_are_written_as_options_of_the_table_say(
         "CALL duckling_queue_flush()",
     ],
 )
-def test_a_flush_of_everything(cursor: Any, swans: str, request_: str) -> None:
+def test_flush_all_tables(cursor: Any, swans: str, request_: str) -> None:
     cursor.execute(f"CREATE TABLE {swans}_2 (i INTEGER)")
     cursor.execute(f"INSERT INTO duckling_queue.{swans} VALUES (1, 'x')")
     cursor.execute(f"INSERT INTO duckling_queue.{swans}_2 VALUES (1), (2)")
@@ -95,7 +93,7 @@ def test_a_flush_of_everything(cursor: Any, swans: str, request_: str) -> None:
     assert (count(cursor, swans), count(cursor, f"{swans}_2")) == (1, 2)
 
 
-def test_a_flush_of_one_table_leaves_the_others(cursor: Any, swans: str) -> None:
+def test_flush_of_one_table_leaves_the_others(cursor: Any, swans: str) -> None:
     cursor.execute(f"CREATE TABLE {swans}_2 (i INTEGER)")
     for wanted in (swans, f"main.{swans}", f"swanlake.main.{swans}", f'"{swans.upper()}"'):
         cursor.execute(f"INSERT INTO duckling_queue.{swans} VALUES (1, 'x')")
@@ -107,7 +105,7 @@ def test_a_flush_of_one_table_leaves_the_others(cursor: Any, swans: str) -> None
     assert [report["rows"] for report in flush(cursor, f"{swans}_2")] == [4]
 
 
-def test_a_flush_is_no_part_of_a_transaction(cursor: Any, swans: str) -> None:
+def test_flush_is_refused_in_a_transaction(cursor: Any, swans: str) -> None:
     cursor.execute(f"INSERT INTO duckling_queue.{swans} VALUES (1, 'x')")
     cursor.execute("BEGIN")
     with refused("TRANSACTION_ACTIVE", "duckling_queue_flush"):
@@ -117,7 +115,7 @@ def test_a_flush_is_no_part_of_a_transaction(cursor: Any, swans: str) -> None:
 
 
 def test_status_and_segments(start_server: Start) -> None:
-    # A server of its own: a segment stays for whoever still has a transaction open.
+    # A separate server: segments are retained for transactions of other tests.
     with cursor_on(start_server()) as cursor:
         cursor.execute("CREATE TABLE swans (i INTEGER, s VARCHAR)")
         assert status(cursor, "swans") is None
@@ -141,14 +139,14 @@ def test_status_and_segments(start_server: Start) -> None:
 
 
 @pytest.mark.parametrize("name_", ["a.b.c.d", "a..b", ".", 'a."b'])
-def test_what_is_no_name_of_a_table_is_refused(cursor: Any, name_: str) -> None:
+def test_invalid_table_name_is_refused(cursor: Any, name_: str) -> None:
     with refused("INVALID_REQUEST", "catalog.schema.table"):
         flush(cursor, name_)
     with refused("INVALID_REQUEST", "catalog.schema.table"):
         cursor.execute(f"CALL duckling_queue_segments('{name_}')")
 
 
-def test_unknown_requests_are_named(cursor: Any) -> None:
+def test_unknown_pragma_is_refused(cursor: Any) -> None:
     with refused("CATALOG_ERROR", "duckling_queue_flash", "duckling_queue_flush"):
         cursor.execute("PRAGMA duckling_queue.flash")
 
@@ -156,7 +154,7 @@ def test_unknown_requests_are_named(cursor: Any) -> None:
 # ---- what the table wants ------------------------------------------------------------------------
 
 
-def test_a_partitioned_table_gets_a_file_per_partition(cursor: Any, swans: str) -> None:
+def test_flush_writes_a_file_per_partition(cursor: Any, swans: str) -> None:
     cursor.execute(f"ALTER TABLE {swans} SET PARTITIONED BY (s)")
     for i in range(6):
         cursor.execute(f"INSERT INTO duckling_queue.{swans} VALUES ({i}, 'part {i % 3}')")
@@ -170,7 +168,7 @@ def test_a_partitioned_table_gets_a_file_per_partition(cursor: Any, swans: str) 
     assert rows(cursor, f"SELECT i FROM {swans} WHERE s = 'part 1' ORDER BY i") == [(1,), (4,)]
 
 
-def test_a_sorted_table_gets_sorted_files(cursor: Any, swans: str) -> None:
+def test_flush_sorts_files_of_a_sorted_table(cursor: Any, swans: str) -> None:
     cursor.execute(f"ALTER TABLE {swans} SET SORTED BY (i DESC)")
     for i in (3, 1, 2):
         cursor.execute(f"INSERT INTO duckling_queue.{swans} VALUES ({i}, 'x')")
@@ -180,7 +178,7 @@ def test_a_sorted_table_gets_sorted_files(cursor: Any, swans: str) -> None:
         assert duck.sql(f"SELECT i FROM '{path}'").fetchall() == [(3,), (2,), (1,)]
 
 
-def test_stock_duckdb_reads_what_was_flushed(
+def test_stock_duckdb_reads_flushed_rows(
     server: ServerProcess, cursor: Any, swans: str, duck: duckdb.DuckDBPyConnection
 ) -> None:
     cursor.execute(f"INSERT INTO duckling_queue.{swans} VALUES (1, 'ünï'), (2, NULL)")
@@ -195,7 +193,7 @@ def test_stock_duckdb_reads_what_was_flushed(
 # ---- pause and resume ----------------------------------------------------------------------------
 
 
-def test_a_paused_queue_keeps_rows_until_it_is_full_and_flushes_none(start_server: Start) -> None:
+def test_paused_queue_accepts_rows_until_full(start_server: Start) -> None:
     server = start_server(
         DUCKLING_QUEUE_BUFFER_MAX_ROWS="2",
         DUCKLING_QUEUE_FLUSH_INTERVAL_SECONDS="0.1",
@@ -231,7 +229,7 @@ def test_a_paused_queue_keeps_rows_until_it_is_full_and_flushes_none(start_serve
 
 @pytest.fixture(scope="module")
 def hasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """A server whose queue is full soon, and which keeps what it flushed for a while."""
+    """A server with a small queue and a retention for flushed segments."""
     home = tmp_path_factory.mktemp("hasty") / "home"
     with ServerProcess(
         home,
@@ -253,7 +251,7 @@ def hasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
         "SELECT range, repeat('x', 1000000) FROM range(8)",
     ],
 )
-def test_a_full_segment_is_flushed_at_once(hasty: ServerProcess, name: str, insert: str) -> None:
+def test_full_segment_is_flushed_at_once(hasty: ServerProcess, name: str, insert: str) -> None:
     with cursor_on(hasty) as cursor:
         cursor.execute(f"CREATE TABLE {name} (i INTEGER, s VARCHAR)")
         cursor.execute(f"INSERT INTO duckling_queue.{name} VALUES (-1, 'alone')")
@@ -264,7 +262,7 @@ def test_a_full_segment_is_flushed_at_once(hasty: ServerProcess, name: str, inse
         assert count(cursor, name) == number + 1
 
 
-def test_small_inserts_add_up(hasty: ServerProcess, name: str) -> None:
+def test_small_inserts_fill_a_segment(hasty: ServerProcess, name: str) -> None:
     with cursor_on(hasty) as cursor:
         cursor.execute(f"CREATE TABLE {name} (i INTEGER)")
         for i in range(25):
@@ -274,7 +272,7 @@ def test_small_inserts_add_up(hasty: ServerProcess, name: str) -> None:
         assert rows(cursor, f"SELECT count(*), count(DISTINCT i) FROM {name}") == [(25, 25)]
 
 
-def test_flushed_segments_are_kept_for_a_while(hasty: ServerProcess, name: str) -> None:
+def test_flushed_segments_are_kept_for_the_retention(hasty: ServerProcess, name: str) -> None:
     with cursor_on(hasty) as cursor:
         cursor.execute(f"CREATE TABLE {name} (i INTEGER)")
         cursor.execute(f"INSERT INTO duckling_queue.{name} VALUES (1)")
@@ -285,7 +283,7 @@ def test_flushed_segments_are_kept_for_a_while(hasty: ServerProcess, name: str) 
         assert count(cursor, name) == 1
 
 
-def test_dead_letters_go_where_the_settings_say(hasty: ServerProcess) -> None:
+def test_dead_letter_target_setting(hasty: ServerProcess) -> None:
     letters = hasty.home.parent / "letters of the dead"
     with cursor_on(hasty) as cursor:
         cursor.execute("CREATE TABLE dead (i INTEGER)")
@@ -303,7 +301,7 @@ def test_dead_letters_go_where_the_settings_say(hasty: ServerProcess) -> None:
         assert rows(cursor, "FROM dead") == [(1,)]
 
 
-def test_old_rows_are_flushed_and_what_was_kept_is_removed(start_server: Start) -> None:
+def test_old_rows_are_flushed_and_expired_segments_removed(start_server: Start) -> None:
     server = start_server(
         DUCKLING_QUEUE_ROTATE_INTERVAL_SECONDS="0.2",
         DUCKLING_QUEUE_FLUSH_INTERVAL_SECONDS="0.1",

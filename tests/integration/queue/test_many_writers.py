@@ -1,4 +1,4 @@
-"""Sixteen stock clients that write row by row while another one counts."""
+"""Sixteen stock clients write row by row while another one counts."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import duckdb
 import pytest
 
 from swanlake.lake.lake import Lake
-from tests.integration.queue.asking import Start, count, cursor_on, flush, rows
+from tests.integration.queue.queries import Start, count, cursor_on, flush
+from tests.queries import rows
 from tests.server_process import ServerProcess
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("each", [25, pytest.param(500, marks=pytest.mark.slow)])
-def test_sixteen_writers_and_a_reader(
+def test_concurrent_writers_and_a_reader(
     start_server: Start, duck: duckdb.DuckDBPyConnection, each: int
 ) -> None:
     server = start_server(

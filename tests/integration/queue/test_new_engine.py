@@ -1,4 +1,4 @@
-"""After a fatal error of DuckDB a session's inserts still go where they always went."""
+"""A session's inserts keep their target after a fatal DuckDB error."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tests.integration.test_self_heal import (  # noqa: F401 - fixtures
 )
 
 
-def test_a_prepared_insert_keeps_its_table(open_flight: Open) -> None:  # noqa: F811
+def test_prepared_insert_keeps_its_table(open_flight: Open) -> None:  # noqa: F811
     breaker, producer = open_flight(), open_flight()
     producer.query("CREATE TABLE a (i INTEGER); CREATE TABLE b (i INTEGER)")
     request = messages.ActionCreatePreparedStatementRequest(
         query="INSERT INTO duckling_queue.a VALUES (?)"
     )
-    handle = producer.ask("CreatePreparedStatement", request).prepared_statement_handle
+    handle = producer.action_result("CreatePreparedStatement", request).prepared_statement_handle
     command = messages.CommandPreparedStatementUpdate(prepared_statement_handle=handle)
     producer.put(command, pa.table({"i": pa.array([1], pa.int32())}))
     break_engine(breaker)

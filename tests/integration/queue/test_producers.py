@@ -1,4 +1,4 @@
-"""Producers that name their batches: sent again, a batch is not written again."""
+"""Idempotent producers: a batch that is sent again is not written again."""
 
 from __future__ import annotations
 
@@ -11,15 +11,8 @@ import pytest
 
 from swanlake.protocol import messages
 from tests.flight import FlightSql
-from tests.integration.queue.asking import (
-    Connect,
-    Start,
-    count,
-    cursor_on,
-    flush,
-    ingested,
-    rows,
-)
+from tests.integration.queue.queries import Connect, Start, count, cursor_on, flush, ingested
+from tests.queries import rows
 
 Flights = Callable[..., FlightSql]
 ID = "adbc.flight.sql.rpc.call_header.x-swanlake-ingest-id"
@@ -33,7 +26,7 @@ def swans(cursor: Any, name: str) -> str:
 
 
 def sent(client: FlightSql, sql: str, producer: str, sequence: int | str) -> int:
-    """One insert under a name; the rows that the server says are kept."""
+    """Sends one insert with a batch id; returns the row count of the server."""
     info = client.execute(
         sql, x_swanlake_ingest_id=producer, x_swanlake_ingest_sequence=str(sequence)
     )
@@ -41,7 +34,7 @@ def sent(client: FlightSql, sql: str, producer: str, sequence: int | str) -> int
     return number
 
 
-def test_a_retry_writes_nothing_before_and_after_the_flush(
+def test_retried_batch_is_not_written_before_or_after_the_flush(
     flight_sql: Flights, cursor: Any, swans: str
 ) -> None:
     client, insert = flight_sql(), f"INSERT INTO duckling_queue.{swans} VALUES (1), (2)"
@@ -58,7 +51,7 @@ def test_a_retry_writes_nothing_before_and_after_the_flush(
     assert count(cursor, swans) == 6
 
 
-def test_sequences_may_come_in_any_order(flight_sql: Flights, cursor: Any, swans: str) -> None:
+def test_sequence_numbers_in_any_order(flight_sql: Flights, cursor: Any, swans: str) -> None:
     client = flight_sql()
     order = [5, 3, 4, 1, 9, 0, 3, 5, 2**63 - 1, 9, 2, 2, 0]
     for place, sequence in enumerate(order):
@@ -69,7 +62,7 @@ def test_sequences_may_come_in_any_order(flight_sql: Flights, cursor: Any, swans
     assert rows(cursor, f"FROM {swans} ORDER BY i") == sorted((s % 100,) for s in set(order))
 
 
-def test_each_table_counts_for_itself(flight_sql: Flights, cursor: Any, swans: str) -> None:
+def test_batch_ids_are_per_table(flight_sql: Flights, cursor: Any, swans: str) -> None:
     cursor.execute(f"CREATE TABLE {swans}_2 (i INTEGER)")
     client = flight_sql()
     for table in (swans, f"{swans}_2", swans):
@@ -78,9 +71,7 @@ def test_each_table_counts_for_itself(flight_sql: Flights, cursor: Any, swans: s
         assert count(cursor, f"duckling_queue.{table}") == 1
 
 
-def test_one_name_for_two_inserts_is_refused_before_the_first_of_them(
-    flight_sql: Flights, cursor: Any, swans: str
-) -> None:
+def test_batch_id_for_two_inserts_is_refused(flight_sql: Flights, cursor: Any, swans: str) -> None:
     insert = f"INSERT INTO duckling_queue.{swans} VALUES (1)"
     with pytest.raises(pa.ArrowInvalid, match="INGEST_AMBIGUOUS"):
         sent(flight_sql(), f"{insert}; {insert}", "p", 1)
@@ -88,9 +79,11 @@ def test_one_name_for_two_inserts_is_refused_before_the_first_of_them(
 
 
 @pytest.mark.parametrize("sequence", ["", "minus one", "-1", "1.5", str(2**63)])
-def test_a_name_needs_a_number(flight_sql: Flights, cursor: Any, swans: str, sequence: str) -> None:
+def test_producer_without_sequence_is_refused(
+    flight_sql: Flights, cursor: Any, swans: str, sequence: str
+) -> None:
     insert = f"INSERT INTO duckling_queue.{swans} VALUES (1)"
-    with pytest.raises(pa.ArrowInvalid, match="INVALID_REQUEST: x-swanlake-ingest-id needs"):
+    with pytest.raises(pa.ArrowInvalid, match="INVALID_REQUEST: x-swanlake-ingest-id requires"):
         sent(flight_sql(), insert, "p", sequence)
     with pytest.raises(pa.ArrowInvalid, match="INVALID_REQUEST"):
         flight_sql().execute(insert, x_swanlake_ingest_id="p")
@@ -99,7 +92,7 @@ def test_a_name_needs_a_number(flight_sql: Flights, cursor: Any, swans: str, seq
     assert count(cursor, f"duckling_queue.{swans}") == 0
 
 
-def test_a_refused_batch_is_not_taken(flight_sql: Flights, cursor: Any, swans: str) -> None:
+def test_refused_batch_can_be_sent_again(flight_sql: Flights, cursor: Any, swans: str) -> None:
     client, insert = flight_sql(), f"INSERT INTO duckling_queue.{swans} VALUES"
     with pytest.raises(pa.ArrowInvalid, match="CONVERSION_ERROR"):
         sent(client, f"{insert} ('x')", "p", 1)
@@ -107,7 +100,7 @@ def test_a_refused_batch_is_not_taken(flight_sql: Flights, cursor: Any, swans: s
     assert count(cursor, f"duckling_queue.{swans}") == 1
 
 
-def test_bound_rows_and_uploads_have_names_too(connect: Connect, cursor: Any, swans: str) -> None:
+def test_batch_ids_of_bound_rows_and_uploads(connect: Connect, cursor: Any, swans: str) -> None:
     rows_ = pa.table({"i": pa.array([1, 2, 3], pa.int32())})
     for _ in range(2):
         with connect(**{ID: "bound", SEQUENCE: "1"}).cursor() as producer:
@@ -123,9 +116,7 @@ def test_bound_rows_and_uploads_have_names_too(connect: Connect, cursor: Any, sw
     assert count(cursor, swans) == 7
 
 
-def test_an_upload_larger_than_memory_keeps_has_one_name(
-    connect: Connect, cursor: Any, swans: str
-) -> None:
+def test_large_upload_has_one_batch_id(connect: Connect, cursor: Any, swans: str) -> None:
     many = pa.table({"i": pa.array(range(2_000_000), pa.int32())})
     for _ in range(2):
         with connect(**{ID: "large", SEQUENCE: "7"}).cursor() as producer:
@@ -134,9 +125,7 @@ def test_an_upload_larger_than_memory_keeps_has_one_name(
     assert count(cursor, swans) == 2_000_000
 
 
-def test_session_options_stand_for_the_headers(
-    flight_sql: Flights, cursor: Any, swans: str
-) -> None:
+def test_batch_id_from_session_options(flight_sql: Flights, cursor: Any, swans: str) -> None:
     client = flight_sql()
 
     def call_it(producer: str, sequence: int) -> None:
@@ -154,7 +143,7 @@ def test_session_options_stand_for_the_headers(
     assert count(cursor, f"duckling_queue.{swans}") == 3
 
 
-def test_retries_at_the_same_time_write_once(flight_sql: Flights, cursor: Any, swans: str) -> None:
+def test_concurrent_retries_write_once(flight_sql: Flights, cursor: Any, swans: str) -> None:
     clients = [flight_sql() for _ in range(8)]
 
     def send(client: FlightSql) -> None:
@@ -168,7 +157,7 @@ def test_retries_at_the_same_time_write_once(flight_sql: Flights, cursor: Any, s
     assert rows(cursor, f"FROM {swans} ORDER BY i") == [(i,) for i in range(10)]
 
 
-def test_a_retry_after_a_restart_writes_nothing(start_server: Start, flight_sql: Flights) -> None:
+def test_retry_after_a_restart_writes_nothing(start_server: Start, flight_sql: Flights) -> None:
     server = start_server()
     with cursor_on(server) as cursor:
         cursor.execute("CREATE TABLE flushed (i INTEGER)")
@@ -190,7 +179,7 @@ def test_a_retry_after_a_restart_writes_nothing(start_server: Start, flight_sql:
             assert rows(cursor, f"FROM {table} ORDER BY i") == [(1,), (2,)]
 
 
-def test_direct_inserts_have_no_use_for_a_name(flight_sql: Flights, swans: str) -> None:
+def test_batch_id_is_ignored_for_direct_inserts(flight_sql: Flights, swans: str) -> None:
     client = flight_sql()
     for _ in range(2):
         assert sent(client, f"INSERT INTO {swans} VALUES (1)", "p", 1) == 1

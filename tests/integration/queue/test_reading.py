@@ -1,4 +1,4 @@
-"""SELECT from the queue: the rows that are not in the lake yet, each in one place at a time."""
+"""SELECT from the queue: rows that are not in the lake yet, each visible exactly once."""
 
 from __future__ import annotations
 
@@ -12,15 +12,8 @@ import pytest
 
 from swanlake.protocol import messages
 from tests.flight import FlightSql
-from tests.integration.queue.asking import (
-    Connect,
-    count,
-    cursor_on,
-    flush,
-    quoted,
-    rows,
-    written,
-)
+from tests.integration.queue.queries import Connect, count, cursor_on, flush, quoted, written
+from tests.queries import rows
 from tests.server_process import ServerProcess
 
 
@@ -84,14 +77,14 @@ def test_prepared_queries(flight_sql: Callable[..., FlightSql], cursor: Any, swa
     request = messages.ActionCreatePreparedStatementRequest(
         query=f"FROM duckling_queue.{swans} ORDER BY i"
     )
-    handle = client.ask("CreatePreparedStatement", request).prepared_statement_handle
+    handle = client.action_result("CreatePreparedStatement", request).prepared_statement_handle
     command = messages.CommandPreparedStatementQuery(prepared_statement_handle=handle)
     for expected in ([2, 3, 4], []):
         assert client.fetch(client.info(command)).read_all()["i"].to_pylist() == expected
         flush(cursor, swans)
 
 
-def test_the_columns_are_those_of_the_table(cursor: Any, swans: str) -> None:
+def test_queue_has_the_columns_of_the_table(cursor: Any, swans: str) -> None:
     described = [row[:2] for row in rows(cursor, f"DESCRIBE duckling_queue.{swans}")]
     assert described == [row[:2] for row in rows(cursor, f"DESCRIBE {swans}")]
     cursor.execute(f"FROM {swans} LIMIT 0")
@@ -104,7 +97,7 @@ def test_the_columns_are_those_of_the_table(cursor: Any, swans: str) -> None:
     assert rows(cursor, f"EXPLAIN FROM duckling_queue.{swans}")
 
 
-def test_rows_of_the_queue_can_be_written_elsewhere(cursor: Any, swans: str, tmp_path: Any) -> None:
+def test_queued_rows_can_be_inserted_elsewhere(cursor: Any, swans: str, tmp_path: Any) -> None:
     queued = f"duckling_queue.{swans}"
     assert written(cursor, f"CREATE TABLE {swans}_copy AS FROM {queued}") == 2
     assert written(cursor, f"CREATE TEMP TABLE mine AS FROM {queued}") == 2
@@ -120,7 +113,7 @@ def test_rows_of_the_queue_can_be_written_elsewhere(cursor: Any, swans: str, tmp
     assert count(cursor, queued) == 2
 
 
-def test_a_transaction_reads_the_queue_as_it_is(connect: Connect, cursor: Any, swans: str) -> None:
+def test_transaction_reads_the_current_queue(connect: Connect, cursor: Any, swans: str) -> None:
     both = f"SELECT count(*) FROM (FROM {swans} UNION ALL FROM duckling_queue.{swans})"
     connection = connect(autocommit=False)
     with connection.cursor() as inside:
@@ -133,9 +126,7 @@ def test_a_transaction_reads_the_queue_as_it_is(connect: Connect, cursor: Any, s
         connection.commit()
 
 
-def test_a_flush_during_a_transaction_hides_no_row_from_it(
-    connect: Connect, cursor: Any, swans: str
-) -> None:
+def test_flush_during_a_transaction_hides_no_row(connect: Connect, cursor: Any, swans: str) -> None:
     both = f"SELECT count(*) FROM (FROM {swans} UNION ALL FROM duckling_queue.{swans})"
     connection = connect(autocommit=False)
     with connection.cursor() as inside:
@@ -146,22 +137,24 @@ def test_a_flush_during_a_transaction_hides_no_row_from_it(
     assert found == [(3,)]
 
 
-def test_a_result_that_is_fetched_late_is_whole(
+def test_late_fetched_result_is_complete(
     flight_sql: Callable[..., FlightSql], cursor: Any, name: str
 ) -> None:
     cursor.execute(f"CREATE TABLE {name} (i INTEGER)")
-    cursor.execute(f"INSERT INTO duckling_queue.{name} FROM range(300000)")
     client = flight_sql()
-    info = client.execute(f"FROM duckling_queue.{name}")
+    rows(cursor, "CALL duckling_queue_pause()")  # so many rows are flushed at once otherwise
+    try:
+        cursor.execute(f"INSERT INTO duckling_queue.{name} FROM range(300000)")
+        info = client.execute(f"FROM duckling_queue.{name}")
+    finally:
+        rows(cursor, "CALL duckling_queue_resume()")
     flush(cursor, name)
     numbers = client.fetch(info).read_all()["i"]
     assert pa.compute.count_distinct(numbers).as_py() == 300_000
 
 
-def test_a_row_is_in_one_place_while_it_moves(
-    server: ServerProcess, cursor: Any, name: str
-) -> None:
-    """One inserts, one flushes, all the time; the union never loses a row and never doubles one."""
+def test_row_is_visible_once_during_a_flush(server: ServerProcess, cursor: Any, name: str) -> None:
+    """Under constant inserts and flushes, the union never misses or duplicates a row."""
     cursor.execute(f"CREATE TABLE {name} (i INTEGER)")
     inserts, done = 150, threading.Event()
     acknowledged = 0

@@ -1,4 +1,4 @@
-"""What the queue does not do: said at once, in a sentence, and nothing is kept."""
+"""What the queue refuses: with a clear message, and without writing anything."""
 
 from __future__ import annotations
 
@@ -10,16 +10,9 @@ import pyarrow.flight as flight
 import pytest
 
 from tests.flight import FlightSql
-from tests.integration.queue.asking import (
-    Connect,
-    count,
-    cursor_on,
-    ingested,
-    refused,
-    rows,
-    written,
-)
+from tests.integration.queue.queries import Connect, count, cursor_on, ingested, refused, written
 from tests.integration.queue.test_bound import SWANS
+from tests.queries import rows
 from tests.server_process import ServerProcess
 
 
@@ -66,7 +59,7 @@ def swans(cursor: Any, name: str) -> str:
         "USE duckling_queue.main",
     ],
 )
-def test_the_queue_takes_insert_and_select(cursor: Any, swans: str, statement: str) -> None:
+def test_only_insert_and_select_are_accepted(cursor: Any, swans: str, statement: str) -> None:
     with refused("QUEUE_REFUSED"):
         cursor.execute(statement.format(t=swans))
     assert rows(cursor, f"FROM duckling_queue.{swans}") == [(1, "kept")]
@@ -91,7 +84,7 @@ def test_the_queue_takes_insert_and_select(cursor: Any, swans: str, statement: s
          "FROM range(3000)", "CONVERSION_ERROR", ["last"]),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_named_and_nothing_is_kept(
+def test_invalid_insert_is_refused_and_writes_nothing(
     cursor: Any, swans: str, statement: str, identifier: str, words: list[str]
 ) -> None:
     with refused(identifier, *[word.format(t=swans) for word in words]):
@@ -99,7 +92,7 @@ def test_what_is_wrong_is_named_and_nothing_is_kept(
     assert rows(cursor, f"FROM duckling_queue.{swans}") == [(1, "kept")]
 
 
-def test_reading_what_is_not_there(cursor: Any, swans: str) -> None:
+def test_select_from_a_missing_table_is_refused(cursor: Any, swans: str) -> None:
     for table in ("nowhere", "nowhere.t", "main.nowhere"):
         with refused("TABLE_NOT_FOUND", "There is no table"):
             cursor.execute(f"FROM duckling_queue.{table}")
@@ -107,13 +100,13 @@ def test_reading_what_is_not_there(cursor: Any, swans: str) -> None:
         cursor.execute(f"SELECT nothing FROM duckling_queue.{swans}")
 
 
-def test_names_of_the_queues_own_are_no_trouble(cursor: Any) -> None:
-    for text in ("duckling_queue", "__duckling_queue_shadow_0", "__duckling_queue_rows_99"):
+def test_internal_names_are_plain_text_in_literals(cursor: Any) -> None:
+    for text in ("duckling_queue", "__duckling_queue_staging_0", "__duckling_queue_rows_99"):
         assert rows(cursor, f"SELECT '{text}' AS t") == [(text,)]
         assert rows(cursor, "SELECT ? AS t", (text,)) == [(text,)]
 
 
-def test_an_insert_that_is_stopped_keeps_nothing(
+def test_cancelled_insert_writes_nothing(
     flight_sql: Callable[..., FlightSql], cursor: Any, swans: str
 ) -> None:
     endless = f"INSERT INTO duckling_queue.{swans} (i) SELECT range % 7 FROM range(100000000000)"
@@ -125,11 +118,11 @@ def test_an_insert_that_is_stopped_keeps_nothing(
 # ---- transactions --------------------------------------------------------------------------------
 
 
-def test_in_a_transaction_an_insert_is_refused(connect: Connect, cursor: Any, swans: str) -> None:
+def test_insert_in_a_transaction_is_refused(connect: Connect, cursor: Any, swans: str) -> None:
     connection = connect(autocommit=False)
     with connection.cursor() as inside:
         inside.execute(f"INSERT INTO {swans} VALUES (2, 'mine')")
-        with refused("QUEUE_IN_TRANSACTION", "no part of a transaction", "autocommit"):
+        with refused("QUEUE_IN_TRANSACTION", "not part of a transaction", "autocommit"):
             inside.execute(f"INSERT INTO duckling_queue.{swans} VALUES (3, 'no')")
         with refused("QUEUE_IN_TRANSACTION"):
             inside.executemany(f"INSERT INTO duckling_queue.{swans} VALUES (?, ?)", [(3, "no")])
@@ -140,14 +133,14 @@ def test_in_a_transaction_an_insert_is_refused(connect: Connect, cursor: Any, sw
     assert rows(cursor, f"FROM duckling_queue.{swans}") == [(1, "kept")]
 
 
-def test_a_text_with_its_own_transaction_is_refused_as_well(cursor: Any, swans: str) -> None:
+def test_insert_in_a_multi_statement_transaction_is_refused(cursor: Any, swans: str) -> None:
     with refused("QUEUE_IN_TRANSACTION"):
         cursor.execute(f"BEGIN; INSERT INTO duckling_queue.{swans} VALUES (2, 'x'); COMMIT")
     cursor.execute("ROLLBACK")
     assert count(cursor, f"duckling_queue.{swans}") == 1
 
 
-def test_after_the_rollback_the_session_can_insert_again(connect: Connect, name: str) -> None:
+def test_session_can_insert_after_rollback(connect: Connect, name: str) -> None:
     connection = connect()
     with connection.cursor() as cursor:
         cursor.execute(f"CREATE TABLE {name} (i INTEGER)")
@@ -160,7 +153,7 @@ def test_after_the_rollback_the_session_can_insert_again(connect: Connect, name:
 
 @pytest.fixture(scope="module")
 def permissive(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """A server whose queue takes rows in transactions."""
+    """A server whose queue accepts rows in transactions."""
     home = tmp_path_factory.mktemp("permissive") / "home"
     with ServerProcess(home, DUCKLING_QUEUE_IN_TRANSACTION="immediate") as server:
         yield server
@@ -174,7 +167,7 @@ def immediate(permissive: ServerProcess) -> Iterator[Any]:
         yield cursor
 
 
-def test_immediate_rows_stay_whatever_becomes_of_the_transaction(immediate: Any) -> None:
+def test_immediate_rows_survive_a_rollback(immediate: Any) -> None:
     for number, end in enumerate(["COMMIT", "ROLLBACK"], start=1):
         immediate.execute("BEGIN")
         immediate.execute(f"INSERT INTO t VALUES ({number * 10})")
@@ -188,7 +181,7 @@ def test_immediate_rows_stay_whatever_becomes_of_the_transaction(immediate: Any)
     assert rows(immediate, "FROM t ORDER BY i") == sorted([*kept, (10,)])
 
 
-def test_a_bad_row_does_not_harm_the_transaction_before_it_runs(immediate: Any) -> None:
+def test_bad_row_does_not_abort_the_transaction(immediate: Any) -> None:
     immediate.execute("BEGIN")
     with refused("BINDER_ERROR"):
         immediate.execute("INSERT INTO duckling_queue.t VALUES (1, 2)")
@@ -197,7 +190,7 @@ def test_a_bad_row_does_not_harm_the_transaction_before_it_runs(immediate: Any) 
     assert count(immediate, "duckling_queue.t") == 2
 
 
-def test_a_session_that_began_in_a_transaction_goes_on_after_it(immediate: Any) -> None:
+def test_session_that_began_with_a_transaction_can_insert_later(immediate: Any) -> None:
     with immediate.connection.cursor() as cursor:
         cursor.execute("CREATE OR REPLACE TABLE u (i INTEGER)")
         cursor.execute("BEGIN")

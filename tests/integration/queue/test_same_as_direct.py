@@ -1,4 +1,4 @@
-"""What goes through the queue is what a direct INSERT would have written: values and refusals."""
+"""The queue accepts and refuses the same values as a direct INSERT."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Any
 import adbc_driver_manager
 import pytest
 
-from tests.integration.queue.asking import flush, rows
+from tests.integration.queue.queries import flush
+from tests.queries import rows
 
-#: For each type values that it takes, in any form SQL has for them, and values that it refuses.
+#: For each type accepted values, in any SQL form, and refused values.
 VALUES: dict[str, tuple[list[str], list[str]]] = {
     "BOOLEAN": (["true", "false", "NULL", "1", "'f'", "0.0"], ["'maybe'", "DATE '2024-01-01'"]),
     "TINYINT": (["-128", "127", "'5'", "1.5", "2.5", "true"], ["128", "-129", "'x'", "1e9"]),
@@ -74,19 +75,19 @@ VALUES: dict[str, tuple[list[str], list[str]]] = {
 }  # fmt: skip
 
 
-#: What stock DuckLake finds out when it writes the file, the queue says as a constraint.
+#: Errors that stock DuckLake reports when it writes the file are constraint errors in the queue.
 _KNOWN_ONLY_TO_THE_FILE = {"'infinity'", "'-5 days'", "'1 month -1 second'"}
 
 
 def twins(cursor: Any, name: str, columns: str) -> tuple[str, str]:
-    """Two tables that are the same: one for direct INSERTs, one behind the queue."""
+    """Two equal tables: one for direct INSERTs, one behind the queue."""
     for table in (f"{name}_direct", f"{name}_queued"):
         cursor.execute(f"CREATE TABLE {table} ({columns})")
     return f"{name}_direct", f"{name}_queued"
 
 
 def outcome(cursor: Any, sql: str) -> str:
-    """The number of rows that were written, or the identifier of the refusal."""
+    """The number of written rows, or the identifier of the error."""
     try:
         cursor.execute(sql)
     except adbc_driver_manager.Error as error:
@@ -95,7 +96,7 @@ def outcome(cursor: Any, sql: str) -> str:
 
 
 def content(cursor: Any, table: str) -> list[list[tuple[str, str]]]:
-    """Each row as the types and texts of its values."""
+    """The rows, with the type and text of each value."""
     [columns] = [rows(cursor, f"SELECT column_name FROM (DESCRIBE {table})")]
     pairs = ", ".join(f"[typeof({column}), {column}::VARCHAR]" for (column,) in columns)
     found = rows(cursor, f"SELECT {pairs} FROM {table} ORDER BY ALL")
@@ -103,7 +104,7 @@ def content(cursor: Any, table: str) -> list[list[tuple[str, str]]]:
 
 
 def without_timetz(content: list[list[tuple[str, str]]]) -> list[list[tuple[str, str]]]:
-    """Parquet keeps times with a zone in UTC, so they change when they are flushed."""
+    """Parquet stores times with a zone in UTC, so a flush changes them."""
     return [[pair for pair in row if pair[0] != "TIME WITH TIME ZONE"] for row in content]
 
 
@@ -118,7 +119,7 @@ GROUPS["others"] = [kind for kind in VALUES if not any(kind in group for group i
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_values_of_every_type(cursor: Any, name: str, group: str) -> None:
-    """Each value is a column of its own, so that nothing but its own type decides about it."""
+    """Each value is in a separate column, so that only its own type matters."""
     columns = {
         f"v{i}_{j}": (kind, value)
         for i, kind in enumerate(GROUPS[group])
@@ -197,8 +198,8 @@ def test_statements_of_every_kind(cursor: Any, name: str) -> None:
     assert content(cursor, queued) == expected
 
 
-def test_settings_of_the_session_count(cursor: Any, name: str) -> None:
-    """A time without a zone is one of the session's zone, in the queue as in the table."""
+def test_session_settings_apply(cursor: Any, name: str) -> None:
+    """A time without a zone is in the session's zone, in the queue as in the table."""
     direct, queued = twins(cursor, name, "v TIMESTAMPTZ, w TIMESTAMP DEFAULT '2024-01-01'")
     for zone in ("America/New_York", "Asia/Tokyo"):
         cursor.execute(f"SET TimeZone = '{zone}'")
@@ -211,9 +212,7 @@ def test_settings_of_the_session_count(cursor: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["VARIANT", "GEOMETRY", "STRUCT(a GEOMETRY)[]"])
-def test_what_the_queue_cannot_keep_is_refused_in_a_sentence(
-    cursor: Any, name: str, kind: str
-) -> None:
+def test_unsupported_types_are_refused(cursor: Any, name: str, kind: str) -> None:
     cursor.execute(f"CREATE TABLE {name} (v {kind})")
     refusal = outcome(cursor, f"INSERT INTO duckling_queue.{name} VALUES (NULL)")
     assert refusal == "NOT_SUPPORTED"

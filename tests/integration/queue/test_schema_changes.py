@@ -1,4 +1,4 @@
-"""Tables that change while rows for them wait, and rows that can never reach theirs."""
+"""Tables that change while rows are queued, and rows that become dead letters."""
 
 from __future__ import annotations
 
@@ -7,18 +7,13 @@ from typing import Any
 
 import pytest
 
-from tests.integration.queue.asking import (
-    count,
-    dead_letters,
-    flush,
-    refused,
-    rows,
-)
+from tests.integration.queue.queries import count, dead_letters, flush, refused
+from tests.queries import rows
 
 
 @pytest.fixture
 def swans(cursor: Any, name: str) -> str:
-    """A table for which two rows wait."""
+    """A table with two queued rows."""
     cursor.execute(f"CREATE TABLE {name} (i INTEGER, s VARCHAR)")
     cursor.execute(f"INSERT INTO duckling_queue.{name} VALUES (1, 'a'), (2, NULL)")
     return name
@@ -38,7 +33,9 @@ def swans(cursor: Any, name: str) -> str:
         ("ADD COLUMN l STRUCT(a INTEGER)[]", [(1, "a", None), (2, None, None)]),
     ],
 )
-def test_rows_follow_their_table(cursor: Any, swans: str, change: str, expected: list[Any]) -> None:
+def test_queued_rows_follow_a_schema_change(
+    cursor: Any, swans: str, change: str, expected: list[Any]
+) -> None:
     cursor.execute(f"ALTER TABLE {swans} {change}")
     assert rows(cursor, f"FROM duckling_queue.{swans}") == expected
     columns = [row[:2] for row in rows(cursor, f"DESCRIBE {swans}")]
@@ -48,7 +45,7 @@ def test_rows_follow_their_table(cursor: Any, swans: str, change: str, expected:
     assert dead_letters(cursor, swans) == []
 
 
-def test_rows_from_before_and_after_many_changes(cursor: Any, swans: str) -> None:
+def test_rows_from_before_and_after_many_schema_changes(cursor: Any, swans: str) -> None:
     cursor.execute(f"ALTER TABLE {swans} RENAME COLUMN i TO n")
     cursor.execute(f"INSERT INTO duckling_queue.{swans} (n, s) VALUES (3, 'b')")
     cursor.execute(f"ALTER TABLE {swans} DROP COLUMN s")
@@ -64,7 +61,7 @@ def test_rows_from_before_and_after_many_changes(cursor: Any, swans: str) -> Non
     assert dead_letters(cursor, swans) == []
 
 
-def test_a_column_dropped_and_made_again_is_another_column(cursor: Any, swans: str) -> None:
+def test_recreated_column_does_not_get_old_values(cursor: Any, swans: str) -> None:
     cursor.execute(f"ALTER TABLE {swans} DROP COLUMN s")
     cursor.execute(f"ALTER TABLE {swans} ADD COLUMN s VARCHAR")
     assert rows(cursor, f"FROM duckling_queue.{swans}") == [(1, None), (2, None)]
@@ -72,7 +69,7 @@ def test_a_column_dropped_and_made_again_is_another_column(cursor: Any, swans: s
     assert rows(cursor, f"FROM {swans} ORDER BY i") == [(1, None), (2, None)]
 
 
-def test_fields_of_a_struct_come_and_go(cursor: Any, name: str) -> None:
+def test_struct_fields_added_and_dropped(cursor: Any, name: str) -> None:
     cursor.execute(f"CREATE TABLE {name} (v STRUCT(a INTEGER, b VARCHAR))")
     cursor.execute(f"INSERT INTO duckling_queue.{name} VALUES ({{'a': 1, 'b': 'x'}})")
     cursor.execute(f"ALTER TABLE {name} ADD COLUMN v.c INTEGER")
@@ -81,7 +78,7 @@ def test_fields_of_a_struct_come_and_go(cursor: Any, name: str) -> None:
     assert rows(cursor, f"FROM {name}") == [({"b": "x", "c": None},)]
 
 
-def test_a_renamed_field_of_a_struct_keeps_its_values(cursor: Any, name: str) -> None:
+def test_renamed_struct_field_keeps_its_values(cursor: Any, name: str) -> None:
     cursor.execute(f"CREATE TABLE {name} (v STRUCT(a INTEGER, b VARCHAR))")
     cursor.execute(f"INSERT INTO duckling_queue.{name} VALUES ({{'a': 1, 'b': 'x'}})")
     cursor.execute(f"ALTER TABLE {name} RENAME COLUMN v.b TO c")
@@ -89,18 +86,18 @@ def test_a_renamed_field_of_a_struct_keeps_its_values(cursor: Any, name: str) ->
     assert rows(cursor, f"FROM {name}") == [({"a": 1, "c": "x"},)]
 
 
-def test_rows_reach_a_table_that_was_renamed(cursor: Any, swans: str) -> None:
+def test_rows_reach_a_renamed_table(cursor: Any, swans: str) -> None:
     cursor.execute(f"ALTER TABLE {swans} RENAME TO {swans}_new")
     flush(cursor)
     assert rows(cursor, f"FROM {swans}_new ORDER BY i") == [(1, "a"), (2, None)]
 
 
-def test_rows_of_a_renamed_table_are_still_seen(cursor: Any, swans: str) -> None:
+def test_rows_of_a_renamed_table_stay_visible(cursor: Any, swans: str) -> None:
     cursor.execute(f"ALTER TABLE {swans} RENAME TO {swans}_new")
     assert count(cursor, f"duckling_queue.{swans}_new") == 2
 
 
-def test_rows_for_an_old_table_are_not_those_of_a_new_one(cursor: Any, swans: str) -> None:
+def test_rows_of_a_dropped_table_do_not_reach_a_new_one(cursor: Any, swans: str) -> None:
     cursor.execute(f"DROP TABLE {swans}")
     cursor.execute(f"CREATE TABLE {swans} (i INTEGER, s VARCHAR)")
     assert count(cursor, f"duckling_queue.{swans}") == 0
@@ -119,7 +116,7 @@ def test_rows_of_a_dropped_table_become_a_dead_letter(cursor: Any, swans: str) -
     [letter] = dead_letters(cursor, swans)
     assert (letter["catalog_name"], letter["schema_name"]) == ("swanlake", "main")
     assert (letter["rows"], letter["replayable"]) == (2, True)
-    assert "gone" in letter["reason"]
+    assert "does not exist" in letter["reason"]
     assert Path(letter["path"]).stat().st_size == letter["bytes"]
     assert flush(cursor, swans) == []
 
@@ -137,7 +134,7 @@ def test_rows_of_a_dropped_table_become_a_dead_letter(cursor: Any, swans: str) -
     assert rows(cursor, f"FROM {swans} ORDER BY i") == [(None, "a", 1), (None, None, 2)]
 
 
-def test_what_a_replay_cannot_cast_is_a_dead_letter_again(cursor: Any, swans: str) -> None:
+def test_failed_replay_becomes_a_dead_letter_again(cursor: Any, swans: str) -> None:
     cursor.execute(f"DROP TABLE {swans}")
     flush(cursor, swans)
     [letter] = dead_letters(cursor, swans)
@@ -151,7 +148,7 @@ def test_what_a_replay_cannot_cast_is_a_dead_letter_again(cursor: Any, swans: st
     assert again["rows"] == 2
 
 
-def test_a_dropped_schema_or_catalog_leaves_dead_letters(cursor: Any, name: str) -> None:
+def test_dropped_schema_or_catalog_leaves_dead_letters(cursor: Any, name: str) -> None:
     cursor.execute(f"CREATE SCHEMA pond_{name}")
     cursor.execute(f"CREATE TABLE pond_{name}.{name} (i INTEGER)")
     cursor.execute(f"INSERT INTO duckling_queue.pond_{name}.{name} VALUES (1)")
@@ -168,7 +165,7 @@ def test_a_dropped_schema_or_catalog_leaves_dead_letters(cursor: Any, name: str)
     assert sorted(letter["rows"] for letter in dead_letters(cursor, name)) == [1, 2]
 
 
-def test_a_value_that_no_file_can_hold_does_not_stop_the_table(cursor: Any, name: str) -> None:
+def test_unstorable_value_does_not_block_the_table(cursor: Any, name: str) -> None:
     cursor.execute(f"CREATE TABLE {name} (l INTERVAL[])")
     cursor.execute(f"INSERT INTO duckling_queue.{name} VALUES ([INTERVAL '-1 day'])")
     try:
@@ -179,7 +176,7 @@ def test_a_value_that_no_file_can_hold_does_not_stop_the_table(cursor: Any, name
         flush(cursor, name)
 
 
-def test_an_insert_is_for_the_table_that_has_the_name_now(cursor: Any, swans: str) -> None:
+def test_insert_targets_the_current_table_of_the_name(cursor: Any, swans: str) -> None:
     flush(cursor, swans)
     cursor.execute(f"CREATE TABLE {swans}_other (i INTEGER, s VARCHAR)")
     cursor.execute(f"ALTER TABLE {swans} RENAME TO {swans}_old")
@@ -190,7 +187,7 @@ def test_an_insert_is_for_the_table_that_has_the_name_now(cursor: Any, swans: st
     assert count(cursor, f"{swans}_old") == 2
 
 
-def test_an_insert_after_a_table_was_replaced_is_for_the_new_one(cursor: Any, swans: str) -> None:
+def test_insert_after_replacement_targets_the_new_table(cursor: Any, swans: str) -> None:
     flush(cursor, swans)
     cursor.execute(f"CREATE OR REPLACE TABLE {swans} (i INTEGER, s VARCHAR)")
     cursor.execute(f"INSERT INTO duckling_queue.{swans} VALUES (3, 'new')")

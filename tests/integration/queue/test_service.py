@@ -1,4 +1,4 @@
-"""The queue by itself: replays beside flushes, readers beside both."""
+"""The queue without a server: replays and readers during flushes."""
 
 from __future__ import annotations
 
@@ -14,30 +14,28 @@ import pytest
 from swanlake.engine.host import SharedHost
 from swanlake.engine.instance import EngineSpec
 from swanlake.errors import QueueUnavailable
+from swanlake.jobs.inline import InlineRunner
 from swanlake.lake.lake import Lake
-from swanlake.lake.types import ColumnSpec
-from swanlake.pipeline.inline import InlineRunner
-from swanlake.queue.flush import Flusher, FlushReport
-from swanlake.queue.names import QueueTable
-from swanlake.queue.runtime import DucklingQueue
+from swanlake.lake.model.table_ref import TableRef
+from swanlake.lake.model.types import ColumnSpec
+from swanlake.lake.read.table_cache import CachedTable
+from swanlake.queue.flush.flusher import Flusher, FlushReport
+from swanlake.queue.service import DucklingQueue
 from swanlake.queue.settings import QueueSettings
-from swanlake.queue.store import SegmentFile
-from swanlake.queue.targets import Target
+from swanlake.queue.storage.store import SegmentFile
 
 PATIENCE = 30.0
 
 
 class HeldFlush:
-    """A flush that has done its work and is not over before it may."""
+    """A flush that does its work and then blocks until it is released."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.done = threading.Event()
         self.may_end = threading.Event()
         flush = Flusher.flush
 
-        def held(
-            flusher: Flusher, table: QueueTable, segments: Sequence[SegmentFile]
-        ) -> FlushReport:
+        def held(flusher: Flusher, table: TableRef, segments: Sequence[SegmentFile]) -> FlushReport:
             report = flush(flusher, table, segments)
             self.done.set()
             assert self.may_end.wait(PATIENCE)
@@ -66,8 +64,8 @@ def queue(sales: Lake, tmp_path: Path) -> Iterator[DucklingQueue]:
 
 
 @pytest.fixture
-def target(queue: DucklingQueue) -> Target:
-    return queue.targets.find("swanlake", "main", "t")
+def target(queue: DucklingQueue) -> CachedTable:
+    return queue.table_cache.find("swanlake", "main", "t")
 
 
 @pytest.fixture
@@ -80,14 +78,14 @@ def numbers(*values: int) -> list[Any]:
     return [pa.record_batch({"i": pa.array(values, pa.int64())})]
 
 
-def rows(queue: DucklingQueue, target: Target, **reader: Any) -> int:
-    return sum(one.rows for one in queue.buffered(target.table, lambda: None, **reader))
+def rows(queue: DucklingQueue, target: CachedTable, **reader: Any) -> int:
+    return sum(one.rows for one in queue.open_segments(target.table, lambda: None, **reader))
 
 
-def test_a_letter_whose_flush_is_not_over_cannot_be_replayed_away(
+def test_letter_cannot_be_replayed_during_its_flush(
     queue: DucklingQueue,
     sales: Lake,
-    target: Target,
+    target: CachedTable,
     later: Callable[..., Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -106,8 +104,8 @@ def test_a_letter_whose_flush_is_not_over_cannot_be_replayed_away(
     assert queue.flush()[0].rows == 2
 
 
-def test_replays_at_the_same_time_bring_a_letter_back_once(
-    queue: DucklingQueue, sales: Lake, target: Target, later: Callable[..., Any]
+def test_concurrent_replays_restore_a_letter_once(
+    queue: DucklingQueue, sales: Lake, target: CachedTable, later: Callable[..., Any]
 ) -> None:
     queue.enqueue(target, numbers(1, 2))
     sales.catalog("swanlake").drop_table("main", "t")
@@ -120,14 +118,14 @@ def test_replays_at_the_same_time_bring_a_letter_back_once(
     assert queue.dead_letters() == []
 
 
-def test_what_is_flushed_stays_for_a_reader_and_is_there_once(
+def test_flushed_segment_is_retained_for_a_reader(
     queue: DucklingQueue,
-    target: Target,
+    target: CachedTable,
     later: Callable[..., Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     queue.enqueue(target, numbers(1, 2, 3))
-    reader = queue.reader()
+    reader = queue.register_reader()
     held = HeldFlush(monkeypatch)
     flushed = later(queue.flush)
     assert held.done.wait(PATIENCE)
@@ -136,5 +134,5 @@ def test_what_is_flushed_stays_for_a_reader_and_is_there_once(
     flushed.result(PATIENCE)
     assert rows(queue, target, reader=reader) == 3
     assert rows(queue, target) == 0
-    queue.leave(reader)
+    queue.release_reader(reader)
     assert list(queue.settings.root.rglob("*.arrows")) == []

@@ -1,4 +1,4 @@
-"""INSERT into the queue: every form that DuckDB knows, and the names that tables can have."""
+"""INSERT into the queue: all forms of the statement and of table names."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from swanlake.lake.lake import Lake
-from swanlake.lake.types import ColumnSpec
+from swanlake.lake.model.types import ColumnSpec
 from swanlake.protocol import messages
 from tests.flight import FlightSql
-from tests.integration.queue.asking import (
+from tests.integration.queue.queries import (
     Connect,
     Start,
     count,
@@ -21,11 +21,11 @@ from tests.integration.queue.asking import (
     flush,
     quoted,
     refused,
-    rows,
     status,
     written,
 )
 from tests.integration.test_ingest import HOSTILE_NAMES
+from tests.queries import rows
 
 FORMS: list[tuple[str, list[tuple[Any, ...]]]] = [
     ("VALUES (1, 'a', 0.5)", [(1, "a", 0.5)]),
@@ -52,7 +52,7 @@ FORMS: list[tuple[str, list[tuple[Any, ...]]]] = [
     ("(i) VALUES ((SELECT max(range) FROM range(5)))", [(4, "unknown", None)]),
     ("(i, s) VALUES ('1', 1.5)", [(1, "1.5", None)]),
     ("(i) SELECT 1 WHERE false", []),
-    ("(s) VALUES ('__duckling_queue_shadow_0')", [(None, "__duckling_queue_shadow_0", None)]),
+    ("(s) VALUES ('__duckling_queue_staging_0')", [(None, "__duckling_queue_staging_0", None)]),
     ("(s) VALUES ('__duckling_queue_rows_9')", [(None, "__duckling_queue_rows_9", None)]),
     ("(s) VALUES ('FROM duckling_queue.nowhere')", [(None, "FROM duckling_queue.nowhere", None)]),
     ("(s) VALUES ('it''s; \"quoted\" 🦢')", [(None, 'it\'s; "quoted" 🦢', None)]),
@@ -65,7 +65,7 @@ def swans(cursor: Any, name: str) -> str:
     return name
 
 
-def test_every_form_is_kept_and_reaches_the_table(cursor: Any, swans: str) -> None:
+def test_all_forms_of_insert_reach_the_table(cursor: Any, swans: str) -> None:
     everything: list[Any] = []
     for form, expected in FORMS:
         affected = written(cursor, f"INSERT INTO duckling_queue.{swans} {form}")
@@ -100,7 +100,7 @@ def test_with_before_the_insert(cursor: Any, swans: str) -> None:
         "SELECT i + 1 FROM old",
     ],
 )
-def test_the_queue_can_be_read_by_what_is_written_to_it(cursor: Any, swans: str, form: str) -> None:
+def test_insert_can_select_from_the_queue(cursor: Any, swans: str, form: str) -> None:
     cursor.execute(f"INSERT INTO duckling_queue.{swans} (i) VALUES (1)")
     assert written(cursor, form.format(t=swans)) == 1
     assert rows(cursor, f"SELECT i FROM duckling_queue.{swans} ORDER BY i") == [(1,), (2,)]
@@ -121,7 +121,7 @@ def test_temporary_tables_and_files_can_be_queued(cursor: Any, swans: str, tmp_p
     assert rows(cursor, f"SELECT i FROM duckling_queue.{swans} ORDER BY i") == [(1,), (2,)]
 
 
-def test_functions_of_the_moment_are_worked_out_at_once(cursor: Any, name: str) -> None:
+def test_volatile_functions_are_evaluated_at_enqueue(cursor: Any, name: str) -> None:
     cursor.execute(f"CREATE TABLE {name} (t TIMESTAMPTZ DEFAULT now(), id UUID)")
     [(before,)] = rows(cursor, "SELECT now()")
     cursor.execute(f"INSERT INTO duckling_queue.{name} (id) SELECT uuid() FROM range(3)")
@@ -134,7 +134,7 @@ def test_functions_of_the_moment_are_worked_out_at_once(cursor: Any, name: str) 
     assert rows(cursor, f"FROM {name} ORDER BY ALL") == kept
 
 
-def test_a_sequence_is_asked_once_per_row(cursor: Any, swans: str) -> None:
+def test_sequence_advances_once_per_row(cursor: Any, swans: str) -> None:
     cursor.execute(f"CREATE SEQUENCE memory.main.seq_{swans}")
     cursor.execute(
         f"INSERT INTO duckling_queue.{swans} (i) SELECT nextval('memory.main.seq_{swans}') "
@@ -144,7 +144,7 @@ def test_a_sequence_is_asked_once_per_row(cursor: Any, swans: str) -> None:
     assert rows(cursor, f"SELECT nextval('memory.main.seq_{swans}')") == [(4,)]
 
 
-def test_a_statement_of_megabytes(cursor: Any, swans: str) -> None:
+def test_insert_of_megabytes_of_text(cursor: Any, swans: str) -> None:
     values = ", ".join(f"({i}, 'row number {i}', {i}.5)" for i in range(50_000))
     assert written(cursor, f"INSERT INTO duckling_queue.{swans} VALUES {values}") == 50_000
     assert flush(cursor, swans)
@@ -152,7 +152,7 @@ def test_a_statement_of_megabytes(cursor: Any, swans: str) -> None:
     assert rows(cursor, sql) == [(50_000, 50_000, sum(range(50_000)) + 25_000)]
 
 
-def test_more_rows_than_memory_keeps_for_one_statement(cursor: Any, swans: str) -> None:
+def test_insert_larger_than_the_buffer(cursor: Any, swans: str) -> None:
     statement = (
         f"INSERT INTO duckling_queue.{swans} SELECT range, 's' || range, 0 FROM range(1000000)"
     )
@@ -173,7 +173,7 @@ def test_several_statements_in_one_text(cursor: Any, swans: str) -> None:
 @pytest.mark.parametrize(
     "written_as", ["DUCKLING_QUEUE.{}", '"duckling_queue"."{}"', "Duckling_Queue . {}"]
 )
-def test_names_are_compared_as_duckdb_does(cursor: Any, swans: str, written_as: str) -> None:
+def test_names_are_case_insensitive(cursor: Any, swans: str, written_as: str) -> None:
     table = written_as.format(swans.upper())
     assert written(cursor, f"INSERT INTO {table} (i) VALUES (1)") == 1
     assert rows(cursor, f"SELECT i FROM {table}") == [(1,)]
@@ -184,7 +184,7 @@ def test_names_are_compared_as_duckdb_does(cursor: Any, swans: str, written_as: 
 @pytest.mark.parametrize(
     "hostile", [*HOSTILE_NAMES, "dot.", '"', "back\\slash", "per%20cent", "n" * 200]
 )
-def test_hostile_names_are_only_names(cursor: Any, name: str, hostile: str) -> None:
+def test_hostile_names(cursor: Any, name: str, hostile: str) -> None:
     cursor.execute(f"CREATE SCHEMA {name}")
     quoted_name = '"' + hostile.replace('"', '""') + '"'
     table = f"{name}.{quoted_name}"
@@ -197,7 +197,7 @@ def test_hostile_names_are_only_names(cursor: Any, name: str, hostile: str) -> N
     assert rows(cursor, f"FROM {table} ORDER BY ALL") == [(1, 7), (2, 8)]
 
 
-def test_names_that_look_alike_in_a_path_stay_apart(cursor: Any, name: str) -> None:
+def test_names_with_similar_paths_stay_apart(cursor: Any, name: str) -> None:
     tables = [f'"{name}.a"', f'"{name}%2Ea"', f'"{"x" * 120}1{name}"', f'"{"x" * 120}2{name}"']
     for number, table in enumerate(tables):
         cursor.execute(f"CREATE TABLE {table} (i INTEGER)")
@@ -209,7 +209,7 @@ def test_names_that_look_alike_in_a_path_stay_apart(cursor: Any, name: str) -> N
 # ---- where the rows go ---------------------------------------------------------------------------
 
 
-def test_a_schema_can_be_named_or_used(cursor: Any, name: str) -> None:
+def test_schema_by_name_or_by_use(cursor: Any, name: str) -> None:
     cursor.execute(f"CREATE SCHEMA pond_{name}")
     cursor.execute(f"CREATE TABLE pond_{name}.{name} (i INTEGER)")
     cursor.execute(f"CREATE TABLE {name} (i INTEGER)")
@@ -223,7 +223,7 @@ def test_a_schema_can_be_named_or_used(cursor: Any, name: str) -> None:
     assert rows(cursor, f"FROM swanlake.main.{name}") == [(3,)]
 
 
-def test_the_catalog_is_that_of_the_session(
+def test_insert_uses_the_catalog_of_the_session(
     connect: Connect, cursor: Any, flight_sql: Callable[..., FlightSql], name: str
 ) -> None:
     cursor.execute(f"CALL swanlake_create_catalog('{name}')")
@@ -247,7 +247,7 @@ def test_the_catalog_is_that_of_the_session(
     assert rows(cursor, f"FROM swanlake.main.{name}") == [(1,)]
 
 
-def test_a_text_that_goes_elsewhere_first_writes_there(cursor: Any, name: str) -> None:
+def test_use_before_insert_changes_the_target(cursor: Any, name: str) -> None:
     cursor.execute(f"CALL swanlake_create_catalog('{name}')")
     for place in (f"{name}.main", "swanlake.main"):
         cursor.execute(f"CREATE TABLE {place}.{name} (i INTEGER)")
@@ -256,12 +256,12 @@ def test_a_text_that_goes_elsewhere_first_writes_there(cursor: Any, name: str) -
     assert rows(cursor, f"FROM {name}.main.{name}") == [(1,)]
 
 
-def test_a_text_may_make_the_table_it_writes_to(cursor: Any, name: str) -> None:
+def test_create_and_insert_in_one_text(cursor: Any, name: str) -> None:
     text = f"CREATE TABLE {name} (i INTEGER); INSERT INTO duckling_queue.{name} VALUES (1)"
     assert written(cursor, text) == 1
 
 
-def test_outside_the_lake_the_target_is_the_default_catalog(cursor: Any, swans: str) -> None:
+def test_default_target_catalog_outside_the_lake(cursor: Any, swans: str) -> None:
     cursor.execute("USE memory")
     assert written(cursor, f"INSERT INTO duckling_queue.{swans} (i) VALUES (1)") == 1
     assert rows(cursor, f"SELECT i FROM duckling_queue.{swans}") == [(1,)]
@@ -269,7 +269,7 @@ def test_outside_the_lake_the_target_is_the_default_catalog(cursor: Any, swans: 
     assert count(cursor, f"swanlake.main.{swans}") == 1
 
 
-def test_the_target_catalog_can_be_set(start_server: Start, tmp_path: Path) -> None:
+def test_target_catalog_setting(start_server: Start, tmp_path: Path) -> None:
     home = tmp_path / "home"
     with Lake.open(home / "catalogs", home / "data") as lake:
         lake.create_catalog("sales").create_table("main", "orders", [ColumnSpec("i", "INTEGER")])
@@ -286,7 +286,7 @@ def test_the_target_catalog_can_be_set(start_server: Start, tmp_path: Path) -> N
             cursor.execute("INSERT INTO duckling_queue.orders VALUES (1)")
 
 
-def test_rows_wait_in_the_queue_until_they_are_flushed(cursor: Any, swans: str) -> None:
+def test_rows_stay_queued_until_flushed(cursor: Any, swans: str) -> None:
     cursor.execute(f"INSERT INTO duckling_queue.{swans} (i) VALUES (1), (2)")
     cursor.execute(f"INSERT INTO duckling_queue.{swans} (i) VALUES (3)")
     found = status(cursor, swans)

@@ -11,13 +11,13 @@ from typing import Any
 import adbc_driver_flightsql.dbapi as adbc
 import pytest
 
-from tests.ducks import stock_duckdb
-from tests.faults.lab import location_of
+from tests.faults.harness import lake_location
 from tests.server_process import ServerProcess
 from tests.spark_cluster import ConnectServer, StandaloneCluster, short_directory
+from tests.stock_duckdb import stock_duckdb
 
 READY = "Spark is ready on"
-#: Spark takes its time to start, and the machine may have other things to do.
+#: Spark starts slowly, more so on a busy machine.
 PATIENCE_SECONDS = 300.0
 
 
@@ -37,7 +37,7 @@ def connect_server() -> Iterator[ConnectServer]:
 
 @pytest.fixture(params=["local", "standalone", "connect"])
 def spark(request: pytest.FixtureRequest) -> dict[str, str]:
-    """What a server is told to use one kind of Spark after the other."""
+    """The settings for each kind of Spark."""
     if request.param == "local":
         return {"SWANLAKE_PIPELINE": "spark", "PYSPARK_PYTHON": sys.executable}
     kind = {"standalone": "standalone", "connect": "connect_server"}[request.param]
@@ -49,7 +49,7 @@ class SparkLab:
     """A server with a table ``t (id, note)``, whose queue is flushed by Spark."""
 
     def __init__(self, home: Path, options: dict[str, str], **environment: str) -> None:
-        # Nothing is flushed that was not asked for.
+        # Only requested flushes run.
         environment.setdefault("DUCKLING_QUEUE_BUFFER_MAX_ROWS", "1000000000")
         environment.setdefault("DUCKLING_QUEUE_ROTATE_SIZE_BYTES", "1000000000000")
         self.server = ServerProcess(home, **environment)
@@ -74,18 +74,18 @@ class SparkLab:
             return rows
 
     def insert(self, ids: range) -> None:
-        """Into the queue, as one statement."""
+        """Inserts ids into the queue with one statement."""
         self.sql(
             f"INSERT INTO duckling_queue.t SELECT range, 'row ' || range "
             f"FROM range({ids.start}, {ids.stop})"
         )
 
     def flush(self) -> list[dict[str, Any]]:
-        """What a flush says; it waits for Spark if that is being started."""
+        """The reports of a flush, which waits for a starting Spark."""
         return self.sql("CALL duckling_queue_flush()")
 
     def try_to_flush(self) -> bool:
-        """False if it failed; the rows are still in the queue then."""
+        """False if the flush failed; the rows are still in the queue then."""
         try:
             self.flush()
         except adbc.Error:
@@ -93,9 +93,9 @@ class SparkLab:
         return True
 
     def assert_holds(self, ids: range) -> None:
-        """In the lake stock DuckDB finds each of these ids once, and nothing else."""
+        """Asserts that stock DuckDB reads each of these ids once, and nothing else."""
         with stock_duckdb() as duck:
-            location_of(self._metabase, self.data).attach(duck)
+            lake_location(self._metabase, self.data).attach(duck)
             found = duck.execute(
                 "SELECT count(*), count(DISTINCT id), min(id), max(id) FROM swanlake.main.t "
                 "WHERE note = 'row ' || id"
@@ -105,34 +105,34 @@ class SparkLab:
 
     @property
     def being_written(self) -> list[Path]:
-        """The folders of units that write, or were killed when they did."""
+        """The folders of units that are writing or were killed while writing."""
         return list(self.data.glob("**/.swanlake-*"))
 
     def times_ready(self) -> int:
-        """How often Spark was there, for the first time or again."""
+        """How often Spark became ready."""
         return self.server.log_text.count(READY)
 
     def said(self) -> str:
-        """Everything the server and Spark said."""
+        """The logs of the server and of Spark."""
         log = self.server.home / "logs" / "spark.log"
         return self.server.log_text + (log.read_text(errors="replace") if log.exists() else "")
 
 
-MakeLab = Callable[..., SparkLab]
+MakeHarness = Callable[..., SparkLab]
 
 
 @pytest.fixture
-def make_lab() -> Iterator[MakeLab]:
-    """Starts servers that use Spark; when a test fails, what they said is shown."""
+def make_harness() -> Iterator[MakeHarness]:
+    """Starts servers that use Spark; prints their logs when a test fails."""
     with short_directory() as directory, _stopped_at_the_end() as labs:
 
         def make(
             options: dict[str, str] | None = None, *, home: Path | None = None, **environment: str
         ) -> SparkLab:
             home = home or directory / f"home{len(labs)}"
-            lab = SparkLab(home, options or {}, **environment)
-            labs.append(lab)
-            return lab.start()
+            harness = SparkLab(home, options or {}, **environment)
+            labs.append(harness)
+            return harness.start()
 
         yield make
 
@@ -143,6 +143,6 @@ def _stopped_at_the_end() -> Iterator[list[SparkLab]]:
     try:
         yield labs
     finally:
-        for lab in labs:
-            lab.server.kill()
-            sys.stdout.write(lab.said()[-20_000:])
+        for harness in labs:
+            harness.server.kill()
+            sys.stdout.write(harness.said()[-20_000:])

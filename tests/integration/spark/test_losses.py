@@ -1,4 +1,4 @@
-"""Parts of a cluster die, in the midst of a flush or not: nothing is lost, nothing comes twice."""
+"""Parts of a cluster die, during a flush or not: no row is lost or duplicated."""
 
 from __future__ import annotations
 
@@ -8,97 +8,97 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.flight import eventually
-from tests.integration.spark.conftest import PATIENCE_SECONDS, MakeLab, SparkLab
+from tests.integration.spark.conftest import PATIENCE_SECONDS, MakeHarness, SparkLab
 from tests.spark_cluster import (
     ConnectServer,
     SparkDaemon,
     StandaloneCluster,
+    find_writer_below,
     freeze,
     short_directory,
     thaw,
-    writer_below,
 )
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-#: A flush of so many rows takes seconds.
+#: A flush of this many rows takes seconds.
 MANY = 6_000_000
 
 
 @contextmanager
-def while_writing(lab: SparkLab, *daemons: SparkDaemon) -> Iterator[SparkDaemon]:
-    """Flushes; when one of the daemons writes files all stand still, and the block may kill it."""
+def while_writing(harness: SparkLab, *daemons: SparkDaemon) -> Iterator[SparkDaemon]:
+    """Flushes; freezes all daemons once one writes files, so that the block can kill it."""
     with ThreadPoolExecutor(1) as pool:
-        flush = pool.submit(lab.try_to_flush)
+        flush = pool.submit(harness.try_to_flush)
         try:
-            yield eventually(lambda: frozen_writer(lab, daemons), PATIENCE_SECONDS)
-            assert lab.being_written, "the flush was over before anyone died"
+            yield eventually(lambda: frozen_writer(harness, daemons), PATIENCE_SECONDS)
+            assert harness.being_written, "the flush was over before anyone died"
             assert not flush.done()
         finally:
             thaw(*daemons)
         flush.result(PATIENCE_SECONDS)
 
 
-def frozen_writer(lab: SparkLab, daemons: Sequence[SparkDaemon]) -> SparkDaemon | None:
-    """The one that writes files now; all of them are frozen then."""
-    if not lab.being_written:
+def frozen_writer(harness: SparkLab, daemons: Sequence[SparkDaemon]) -> SparkDaemon | None:
+    """The daemon that is writing files; all daemons are frozen then."""
+    if not harness.being_written:
         return None
     freeze(*daemons)
-    found = writer_below(lab.data, daemons)
+    found = find_writer_below(harness.data, daemons)
     if found is None:
         thaw(*daemons)
     return found
 
 
-def test_a_worker_dies_in_a_flush(make_lab: MakeLab) -> None:
+def test_worker_killed_during_a_flush(make_harness: MakeHarness) -> None:
     with short_directory() as directory, StandaloneCluster(directory) as cluster:
-        lab = make_lab(**cluster.environment())
-        lab.insert(range(10))
-        lab.flush()
-        lab.insert(range(10, MANY))
-        with while_writing(lab, *cluster.workers) as victim:
+        harness = make_harness(**cluster.environment())
+        harness.insert(range(10))
+        harness.flush()
+        harness.insert(range(10, MANY))
+        with while_writing(harness, *cluster.workers) as victim:
             victim.kill()
-        eventually(lab.try_to_flush, PATIENCE_SECONDS)
-        lab.assert_holds(range(MANY))
-        lab.insert(range(MANY, MANY + 10))
-        lab.flush()
-        lab.assert_holds(range(MANY + 10))
-        assert lab.times_ready() == 1, "Spark itself goes on without it"
+        eventually(harness.try_to_flush, PATIENCE_SECONDS)
+        harness.assert_holds(range(MANY))
+        harness.insert(range(MANY, MANY + 10))
+        harness.flush()
+        harness.assert_holds(range(MANY + 10))
+        assert harness.times_ready() == 1, "Spark itself goes on without it"
 
 
-def test_a_cluster_is_lost_and_comes_back(make_lab: MakeLab) -> None:
+def test_cluster_restart(make_harness: MakeHarness) -> None:
     with short_directory() as directory, StandaloneCluster(directory) as cluster:
-        lab = make_lab(**cluster.environment())
-        lab.insert(range(10))
-        lab.flush()
-        lab.insert(range(10, MANY))
-        with while_writing(lab, *cluster.workers):
+        harness = make_harness(**cluster.environment())
+        harness.insert(range(10))
+        harness.flush()
+        harness.insert(range(10, MANY))
+        with while_writing(harness, *cluster.workers):
             cluster.kill()
             cluster.start()
-        eventually(lab.try_to_flush, PATIENCE_SECONDS)
-        lab.assert_holds(range(MANY))
-        assert lab.times_ready() >= 2
+        eventually(harness.try_to_flush, PATIENCE_SECONDS)
+        harness.assert_holds(range(MANY))
+        assert harness.times_ready() >= 2
 
 
-def test_a_connect_server_dies_in_a_flush_and_comes_back(make_lab: MakeLab) -> None:
+def test_connect_server_killed_during_a_flush(make_harness: MakeHarness) -> None:
     with short_directory() as directory, ConnectServer(directory) as server:
-        lab = make_lab(**server.environment())
-        lab.insert(range(10))
-        lab.flush()
-        lab.insert(range(10, MANY))
-        with while_writing(lab, server.daemon):
+        harness = make_harness(**server.environment())
+        harness.insert(range(10))
+        harness.flush()
+        harness.insert(range(10, MANY))
+        with while_writing(harness, server.daemon):
             server.daemon.kill()
             server.start()
-        eventually(lab.try_to_flush, PATIENCE_SECONDS)
-        lab.assert_holds(range(MANY))
-        assert lab.times_ready() == 2
+        eventually(harness.try_to_flush, PATIENCE_SECONDS)
+        harness.assert_holds(range(MANY))
+        assert harness.times_ready() == 2
 
-        # Nobody needs it, and it is noticed all the same.
+        # The loss is noticed even without a job.
         server.daemon.kill()
-        eventually(lambda: "Spark: it was lost" in lab.server.log_text, PATIENCE_SECONDS)
+        eventually(lambda: "Spark: it was lost" in harness.server.log_text, PATIENCE_SECONDS)
         server.start()
-        eventually(lambda: lab.times_ready() == 3, PATIENCE_SECONDS)
-        lab.insert(range(MANY, MANY + 10))
-        lab.flush()
-        lab.assert_holds(range(MANY + 10))
+        eventually(lambda: harness.times_ready() == 3, PATIENCE_SECONDS)
+        harness.insert(range(MANY, MANY + 10))
+        harness.flush()
+        harness.assert_holds(range(MANY + 10))

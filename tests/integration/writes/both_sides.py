@@ -1,4 +1,4 @@
-"""The same statements for a session and for stock DuckDB, and what both make of them."""
+"""Runs the same statements in a session and in stock DuckDB, and compares the outcomes."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ import duckdb
 from swanlake.engine.errors import translate
 from swanlake.lake.lake import Lake
 from swanlake.sql.quoting import identifier
-from tests.ducks import stock_duckdb
-from tests.flight import FlightSql, eventually
+from tests.flight import FlightSql
 from tests.server_process import ServerProcess
+from tests.stock_duckdb import stock_duckdb
+from tests.waiting import eventually
 
-#: Rows, a number of rows, nothing, or the identifier and the words of a refusal.
+#: Rows, a number of rows, None, or the identifier and the message of an error.
 Outcome = Any
-#: What a server adds for its clients, and where in a text an error is.
+#: Parts that only the server adds to a message, and the position in the statement.
 _AROUND = re.compile(r"( when casting from source column .*)?(\n\nLINE .*|\. Detail: .*)?$", re.S)
 
 
 class Stock:
-    """A lake of the stock extension, called as ours is."""
+    """A lake of the stock extension, with the interface of ``Ours``."""
 
     def __init__(self, home: Path) -> None:
         self._connection = stock_duckdb(python_enable_replacements=False)
@@ -46,7 +47,7 @@ class Stock:
         return plain
 
     def run(self, sql: str, parameters: Any = None) -> Outcome:
-        """What a text gives: that of its last statement."""
+        """The outcome of the last statement of a text."""
         outcome: Outcome = None
         try:
             for statement in self._connection.extract_statements(sql):
@@ -73,7 +74,7 @@ class Ours:
         self.cursor = self._connection.cursor()
 
     def run(self, sql: str, parameters: Any = None) -> Outcome:
-        """What a text gives, as ``Stock`` says it."""
+        """The outcome of a text, in the form of ``Stock.run``."""
         try:
             self.cursor.execute(sql, parameters)
             count = self.cursor.rowcount
@@ -89,13 +90,14 @@ class Ours:
 
 
 class Writes:
-    """A server with nothing else to do, and the lake it works on."""
+    """A server without other load, and its lake."""
 
-    def __init__(self, server: ServerProcess, lake: Lake) -> None:
+    def __init__(self, server: ServerProcess, lake: Lake, *, is_native: bool) -> None:
         self.server = server
+        self.is_native = is_native
         self.lake = lake
         self.flight = FlightSql(server.url)
-        #: Of the write that something came between.
+        #: The outcome of the write that was interrupted.
         self.outcome: Outcome = None
 
     @property
@@ -105,21 +107,26 @@ class Writes:
 
     @contextmanager
     def counted(self) -> Iterator[dict[str, int]]:
-        """How many writes went which way, once the block is over."""
+        """Filled after the block with the number of writes by route."""
         before, found = self.counts, dict[str, int]()
         yield found
         found.update({way: count - before[way] for way, count in self.counts.items()})
 
+    def expected(self, native: int, extension: int = 0, repeated: int = 0) -> dict[str, int]:
+        """The expected counts; no native writes if the server runs none natively."""
+        counts = {"native": native, "extension": extension, "repeated": repeated}
+        return counts if self.is_native else dict.fromkeys(counts, 0)
+
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keeps every session from its commit."""
+        """Blocks the commit of every session."""
         location = self.lake.location(self.lake.catalog("swanlake").info)
-        with self.lake.turn([location], "test", lambda: None):
+        with self.lake.exclusive_writer([location], "test", lambda: None):
             yield
 
     @contextmanager
     def meanwhile(self, write: Callable[[], object]) -> Iterator[None]:
-        """A block that comes between the files of a write and its commit."""
+        """Runs the block after a write wrote its files and before it commits."""
         with ThreadPoolExecutor(1) as pool:
             with self.held():
                 writing = pool.submit(write)
@@ -128,13 +135,18 @@ class Writes:
             self.outcome = writing.result()
 
     def files(self, schema: str) -> list[Path]:
-        """All that is below the directory of a schema; directories may vanish meanwhile."""
+        """All paths below the directory of a schema; directories may vanish concurrently."""
         below = os.walk(self.server.home / "data" / "swanlake" / schema)
         return [Path(folder, name) for folder, _, names in below for name in names]
 
     def orphans(self, schema: str = "") -> list[str]:
-        """Files that no catalog knows; in one schema, if its name is given."""
-        found = self.lake.orphans(age=timedelta(0), dry_run=True)
+        """Files that no catalog references, in one schema if its name is given.
+
+        Empty without native writes: a statement that fails in the extension leaves its files.
+        """
+        if not self.is_native:
+            return []
+        found = self.lake.delete_orphans(age=timedelta(0), dry_run=True)
         return [one.path for one in found if schema in one.path]
 
 
@@ -156,12 +168,12 @@ def snapshots(side: Stock | Ours) -> int:
 
 
 def same(ours: Ours, stock: Stock, sql: str) -> Outcome:
-    """Runs it on both sides; what both say of it."""
+    """Runs a statement on both sides and returns their equal outcome."""
     expected, found = stock.run(sql), ours.run(sql)
     assert (sql, found) == (sql, expected or None)
     return found
 
 
-def keep_small(side: Stock | Ours, schema: str, rows: int) -> None:
-    """From now on, inserts of up to so many rows are kept in the metadata."""
+def set_inline_limit(side: Stock | Ours, schema: str, rows: int) -> None:
+    """Makes inserts of up to this many rows inlined."""
     side.run(f"CALL swanlake.set_option('data_inlining_row_limit', {rows}, schema => '{schema}')")

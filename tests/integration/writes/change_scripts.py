@@ -1,4 +1,4 @@
-"""Statements that change and delete rows; as ``insert_scripts``, for a session and stock DuckDB."""
+"""Scripts of UPDATE and DELETE, in the format of ``insert_scripts``."""
 
 from __future__ import annotations
 
@@ -147,5 +147,5 @@ DELETE FROM "odd ""name" WHERE "from" = 4
 """,
 }
 
-#: The statements of each script, by what it is about.
+#: The statements of each script, by subject.
 SCRIPTS = {subject: lines(text) for subject, text in _TEXTS.items()}

@@ -1,4 +1,4 @@
-"""A server and stock DuckDB, side by side."""
+"""A server and stock DuckDB for comparison."""
 
 from __future__ import annotations
 
@@ -9,25 +9,39 @@ import duckdb
 import pytest
 
 from swanlake.lake.lake import Lake
-from tests.ducks import stock_duckdb
-from tests.integration.writes.sides import Ours, Stock, Writes
+from tests.integration.writes.both_sides import Ours, Stock, Writes
 from tests.server_process import ServerProcess
+from tests.stock_duckdb import stock_duckdb
+
+
+@pytest.fixture(scope="module", params=["on", "off"])
+def native(request: pytest.FixtureRequest) -> str:
+    """The setting ``native_statements`` of the module's server; outcomes do not depend on it."""
+    setting: str = request.param
+    return setting
 
 
 @pytest.fixture(scope="module")
-def writes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Writes]:
+def writes(native: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Writes]:
     home = tmp_path_factory.mktemp("writes") / "home"
     with (
-        ServerProcess(home) as server,
+        ServerProcess(home, SWANLAKE_NATIVE_STATEMENTS=native) as server,
         Lake.open(home / "catalogs", home / "data") as lake,
     ):
-        writes = Writes(server, lake)
+        writes = Writes(server, lake, is_native=native == "on")
         yield writes
         writes.flight.close()
 
 
+@pytest.fixture
+def native_only(writes: Writes) -> None:
+    """Skips a test of behaviour that only native statements have."""
+    if not writes.is_native:
+        pytest.skip("the extension does not do this")
+
+
 @pytest.fixture(scope="module")
-def stock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stock]:
+def stock(native: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stock]:
     stock = Stock(tmp_path_factory.mktemp("stock"))
     yield stock
     stock.close()
@@ -42,7 +56,7 @@ def ours(writes: Writes) -> Iterator[Ours]:
 
 @pytest.fixture(scope="module")
 def other_program(writes: Writes) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Stock DuckDB on the catalog of the server."""
+    """Stock DuckDB attached to the server's catalog."""
     path = writes.server.home / "catalogs" / "swanlake.sqlite"
     with stock_duckdb() as connection:
         connection.execute(f"ATTACH 'ducklake:sqlite:{path}' AS swanlake")
@@ -51,7 +65,7 @@ def other_program(writes: Writes) -> Iterator[duckdb.DuckDBPyConnection]:
 
 @pytest.fixture
 def schema(request: pytest.FixtureRequest, ours: Ours, stock: Stock) -> str:
-    """A schema of the test's own, in use on both sides."""
+    """A schema for one test, in use on both sides."""
     name = re.sub(r"\W+", "_", request.node.name)
     for side in (stock, ours):
         for sql in ("CREATE SCHEMA IF NOT EXISTS swanlake.other", f"CREATE SCHEMA swanlake.{name}"):

@@ -1,6 +1,6 @@
-"""Statements that add rows, for a session and for stock DuckDB: both must do the same with them.
+"""Scripts of INSERT that a session and stock DuckDB must run with equal outcomes.
 
-One statement a line, with ``↵`` for a line break in it. Each script runs in a schema of its own,
+One statement a line, with ``↵`` for a line break in it. Each script runs in its own schema,
 ``{schema}``; files are in ``{home}``.
 """
 
@@ -451,5 +451,5 @@ INSERT INTO t SELECT 1 SELECT
 """,
 }
 
-#: The statements of each script, by what it is about.
+#: The statements of each script, by subject.
 SCRIPTS = {subject: lines(text) for subject, text in _TEXTS.items()}

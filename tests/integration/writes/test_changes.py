@@ -1,4 +1,4 @@
-"""UPDATE and DELETE without the extension do what it does."""
+"""Native UPDATE and DELETE have the outcomes of the extension."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from typing import Any
 import duckdb
 import pytest
 
-from tests.integration.writes.change_scripts import SCRIPTS
-from tests.integration.writes.sides import (
+from tests.integration.writes.both_sides import (
     Ours,
     Stock,
     Writes,
     content,
-    keep_small,
     same,
+    set_inline_limit,
     snapshots,
 )
+from tests.integration.writes.change_scripts import SCRIPTS
 
-#: Subjects whose statements the extension does, for the most part.
+#: Subjects whose statements mostly run in the extension.
 _LEFT = {"others", "refusals", "nested", "shapes"}
 
 
-@pytest.mark.parametrize("kept_rows", [0, 10], ids=["files", "metadata"])
+@pytest.mark.parametrize("inline_limit", [0, 10], ids=["files", "metadata"])
 @pytest.mark.parametrize("subject", SCRIPTS)
-def test_the_same_as_stock(
-    writes: Writes, ours: Ours, stock: Stock, schema: str, subject: str, kept_rows: int
+def test_outcome_is_that_of_stock(
+    writes: Writes, ours: Ours, stock: Stock, schema: str, subject: str, inline_limit: int
 ) -> None:
-    if kept_rows and subject == "nested":
+    if inline_limit and subject == "nested":
         pytest.skip("the stock extension spoils structs that it keeps in the metadata")
     for side in (ours, stock):
-        keep_small(side, schema, kept_rows)
+        set_inline_limit(side, schema, inline_limit)
     refused = 0
     made = snapshots(ours) - snapshots(stock)
     with writes.counted() as counted:
@@ -50,7 +50,7 @@ def test_the_same_as_stock(
 _INITIAL = "SELECT range AS id, 0 AS v FROM range(5)"
 
 
-@pytest.mark.parametrize("kept_rows", [0, 10], ids=["files", "metadata"])
+@pytest.mark.parametrize("inline_limit", [0, 10], ids=["files", "metadata"])
 @pytest.mark.parametrize(
     ("sql", "change", "rows"),
     [
@@ -70,17 +70,17 @@ _INITIAL = "SELECT range AS id, 0 AS v FROM range(5)"
         ("CREATE OR REPLACE TABLE t AS FROM t", "INSERT INTO t VALUES (5, 3)", (6, 3)),
     ],
 )
-def test_what_others_did_meanwhile_is_not_undone(
+def test_concurrent_changes_are_kept(
     writes: Writes,
     ours: Ours,
     other_program: duckdb.DuckDBPyConnection,
     schema: str,
-    kept_rows: int,
+    inline_limit: int,
     sql: str,
     change: str,
     rows: tuple[int, int],
 ) -> None:
-    keep_small(ours, schema, kept_rows)
+    set_inline_limit(ours, schema, inline_limit)
     ours.run("CREATE TABLE t (id BIGINT, v BIGINT)")
     ours.run(f"INSERT INTO t {_INITIAL} WHERE id < 3")
     ours.run(f"INSERT INTO t {_INITIAL} WHERE id >= 3")
@@ -94,11 +94,11 @@ def test_what_others_did_meanwhile_is_not_undone(
     assert writes.orphans(schema) == []
 
 
-@pytest.mark.parametrize("kept_rows", [0, 10], ids=["files", "metadata"])
-def test_increments_of_many_sessions_are_all_there(
-    writes: Writes, ours: Ours, schema: str, kept_rows: int
+@pytest.mark.parametrize("inline_limit", [0, 10], ids=["files", "metadata"])
+def test_concurrent_increments_are_all_applied(
+    writes: Writes, ours: Ours, schema: str, inline_limit: int
 ) -> None:
-    keep_small(ours, schema, kept_rows)
+    set_inline_limit(ours, schema, inline_limit)
     ours.run("CREATE TABLE t (id BIGINT, v BIGINT)")
     ours.run("INSERT INTO t VALUES (1, 0), (2, 0)")
 
@@ -113,10 +113,10 @@ def test_increments_of_many_sessions_are_all_there(
     assert ours.run("SELECT id, v FROM t ORDER BY id") == [(1, 24), (2, 24)]
 
 
-def test_earlier_snapshots_stay_what_they_were(
+def test_earlier_snapshots_do_not_change(
     writes: Writes, ours: Ours, other_program: duckdb.DuckDBPyConnection, schema: str
 ) -> None:
-    keep_small(ours, schema, 3)
+    set_inline_limit(ours, schema, 3)
     ours.run("CREATE TABLE t (id BIGINT, v BIGINT)")
     table = f"swanlake.{schema}.t"
     seen: dict[int, Any] = {}
@@ -161,7 +161,7 @@ def test_many_rows_are_left_to_the_extension(writes: Writes, ours: Ours, schema:
         assert ours.run("UPDATE t SET v = 1 WHERE id < 10_000") == 10_000
         assert ours.run("UPDATE t SET v = 2 WHERE id < 10_001") == 10_001
         assert ours.run("DELETE FROM t WHERE v = 2") == 10_001
-    assert counted == {"native": 1, "extension": 2, "repeated": 0}
+    assert counted == writes.expected(1, 2, 0)
     assert ours.run("SELECT count(*), sum(v)::BIGINT FROM t") == [(19_999, 0)]
 
 
@@ -171,32 +171,32 @@ def test_parameters(writes: Writes, ours: Ours, schema: str) -> None:
     with writes.counted() as counted:
         assert ours.run("UPDATE t SET s = ?, v = ? + id WHERE id = ?", ["x", 5, 1]) == 1
         assert ours.run("UPDATE t SET s = $2 WHERE id = $1", [2, "y"]) == 1
-        assert ours.run("DELETE FROM t WHERE s = ?", ["nobody"]) is None
-    assert counted == {"native": 3, "extension": 0, "repeated": 0}
+        assert ours.run("DELETE FROM t WHERE s = ?", ["missing"]) is None
+    assert counted == writes.expected(3, 0, 0)
     assert ours.run("FROM t ORDER BY id") == [(1, 6, "x"), (2, 0, "y")]
 
 
-# ---- beside what others do -----------------------------------------------------------------------
+# ---- concurrency ---------------------------------------------------------------------------------
 
 
-def test_a_table_that_got_the_name_of_another_is_the_one_that_changes(
+def test_change_applies_to_the_table_that_has_the_name_now(
     ours: Ours, other_program: duckdb.DuckDBPyConnection, schema: str
 ) -> None:
-    for kept_rows in (0, 10):
-        keep_small(ours, schema, kept_rows)
+    for inline_limit in (0, 10):
+        set_inline_limit(ours, schema, inline_limit)
         for table in ("x", "y"):
-            ours.run(f"CREATE TABLE {table}{kept_rows} (id BIGINT, v VARCHAR)")
-            ours.run(f"INSERT INTO {table}{kept_rows} VALUES (1, 'of {table}')")
+            ours.run(f"CREATE TABLE {table}{inline_limit} (id BIGINT, v VARCHAR)")
+            ours.run(f"INSERT INTO {table}{inline_limit} VALUES (1, 'of {table}')")
         other_program.execute(f"USE swanlake.{schema}")
-        other_program.execute(f"ALTER TABLE x{kept_rows} RENAME TO old{kept_rows}")
-        other_program.execute(f"ALTER TABLE y{kept_rows} RENAME TO x{kept_rows}")
-        assert ours.run(f"INSERT INTO x{kept_rows} VALUES (2, 'new')") == 1
-        assert ours.run(f"UPDATE x{kept_rows} SET v = 'changed' WHERE id = 1") == 1
-        assert ours.run(f"FROM x{kept_rows} ORDER BY id") == [(1, "changed"), (2, "new")]
-        assert ours.run(f"FROM old{kept_rows}") == [(1, "of x")]
+        other_program.execute(f"ALTER TABLE x{inline_limit} RENAME TO old{inline_limit}")
+        other_program.execute(f"ALTER TABLE y{inline_limit} RENAME TO x{inline_limit}")
+        assert ours.run(f"INSERT INTO x{inline_limit} VALUES (2, 'new')") == 1
+        assert ours.run(f"UPDATE x{inline_limit} SET v = 'changed' WHERE id = 1") == 1
+        assert ours.run(f"FROM x{inline_limit} ORDER BY id") == [(1, "changed"), (2, "new")]
+        assert ours.run(f"FROM old{inline_limit}") == [(1, "of x")]
 
 
-def test_small_deletes_of_the_extension_and_of_ours_keep_the_past(
+def test_deletes_of_both_kinds_keep_earlier_snapshots(
     ours: Ours, other_program: duckdb.DuckDBPyConnection, schema: str
 ) -> None:
     ours.run("CREATE TABLE t AS SELECT range AS id FROM range(30)")
@@ -217,7 +217,9 @@ def test_small_deletes_of_the_extension_and_of_ours_keep_the_past(
         assert (snapshot, ours.run(sql)) == (snapshot, rows)
 
 
-def test_names_of_ours_are_no_names_of_the_statement(ours: Ours, stock: Stock, schema: str) -> None:
+def test_internal_names_are_not_visible_to_statements(
+    ours: Ours, stock: Stock, schema: str
+) -> None:
     same(ours, stock, "CREATE TABLE t (id BIGINT, v BIGINT)")
     same(ours, stock, "INSERT INTO t VALUES (1, 1)")
     for name in ("value_0", "__swanlake_1"):

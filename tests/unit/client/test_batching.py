@@ -1,4 +1,4 @@
-"""How a writer batches, numbers and repeats, on a clock of the test's own."""
+"""Batching, numbering and retries of a writer, with a fake clock."""
 
 from __future__ import annotations
 
@@ -9,9 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swanlake.client.backoff import backoff
-from swanlake.client.batching import Batch, Batcher, Piece, leaves_doubt, may_repeat
-from swanlake.client.options import WriterOptions
+from swanlake._internal.backoff import backoff
+from swanlake.client.api.options import WriterOptions
+from swanlake.client.writer.batching import (
+    Batcher,
+    RowChunk,
+    WriteBatch,
+    may_retry,
+    outcome_unknown,
+)
 from swanlake.errors import (
     CommitConflict,
     CommitStateUnknown,
@@ -36,132 +42,132 @@ LOST = ConnectionLost("gone")
 
 @dataclass(frozen=True)
 class Named:
-    """A shape that encodes pieces as a list of them."""
+    """A shape that encodes contents as a list."""
 
     name: str
 
-    def encode(self, pieces: list[Any]) -> Any:
-        return list(pieces)
+    def encode(self, contents: list[Any]) -> Any:
+        return list(contents)
 
 
 A, B = Named("a"), Named("b")
 
 
 def batcher(**options: Any) -> Batcher:
-    return Batcher(WriterOptions(**options), "p", chance=lambda: 0.5)
+    return Batcher(WriterOptions(**options), "p", random=lambda: 0.5)
 
 
-def row(number: int, shape: Named = A, size: int = 1) -> Piece:
-    return Piece(shape, number, 1, size)
+def row(number: int, shape: Named = A, size: int = 1) -> RowChunk:
+    return RowChunk(shape, number, 1, size)
 
 
-def taken(found: Batch | None) -> Batch:
-    assert found is not None
-    return found
+def sent(batch: WriteBatch | None) -> WriteBatch:
+    assert batch is not None
+    return batch
 
 
 # ---- when a batch is due -------------------------------------------------------------------------
 
 
-def test_a_batch_is_due_by_its_rows() -> None:
+def test_batch_is_due_at_max_rows() -> None:
     core = batcher(max_rows=3, max_delay=10)
-    looks = [core.add(row(number), now=0) for number in range(4)]
-    assert looks == [True, False, True, True]  # a new one, nothing, a full one, a new one
-    assert taken(core.take(0)).table == [0, 1, 2]
+    changes = [core.add(row(number), now=0) for number in range(4)]
+    assert changes == [True, False, True, True]  # new batch, unchanged, full batch, new batch
+    assert sent(core.next_batch(0)).table == [0, 1, 2]
 
 
-def test_a_batch_is_due_by_its_bytes_and_keeps_within_them() -> None:
+def test_batch_is_due_at_max_bytes_and_not_larger() -> None:
     core = batcher(max_bytes=10, max_delay=10)
     core.add(row(1, size=6), now=0)
     core.add(row(2, size=6), now=0)
-    batch = taken(core.take(0))
+    batch = sent(core.next_batch(0))
     assert (batch.table, batch.bytes) == ([1], 6)
-    core.add(row(3, size=100), now=0)  # larger than a batch may be: alone in one
+    core.add(row(3, size=100), now=0)  # larger than max_bytes: alone in its batch
     core.acknowledge(batch)
-    assert [taken(core.take(0)).table] == [[2]]
+    assert [sent(core.next_batch(0)).table] == [[2]]
 
 
-def test_a_batch_is_due_by_its_age() -> None:
+def test_batch_is_due_after_max_delay() -> None:
     core = batcher(max_delay=0.5)
     core.add(row(1), now=7.0)
     core.add(row(2), now=7.4)
-    assert core.wake_at() == 7.5
-    assert core.take(7.49) is None
-    assert taken(core.take(7.5)).table == [1, 2]
-    assert core.wake_at() is None  # nothing to do until the answer is there
+    assert core.next_batch_at() == 7.5
+    assert core.next_batch(7.49) is None
+    assert sent(core.next_batch(7.5)).table == [1, 2]
+    assert core.next_batch_at() is None  # until the batch is settled
 
 
-def test_rows_of_different_shapes_go_apart() -> None:
+def test_rows_of_different_shapes_get_separate_batches() -> None:
     core = batcher(max_rows=2, max_delay=10)
     for number, shape in enumerate([A, B, A, B]):
         core.add(row(number, shape), now=0)
-    first = taken(core.take(0))
+    first = sent(core.next_batch(0))
     core.acknowledge(first)
     assert (first.sequence, first.table) == (0, [0, 2])
-    second = taken(core.take(0))
+    second = sent(core.next_batch(0))
     assert (second.sequence, second.table) == (1, [1, 3])
 
 
-def test_one_batch_is_under_way_at_a_time() -> None:
+def test_one_batch_is_sent_at_a_time() -> None:
     core = batcher(max_rows=1)
     core.add(row(1), now=0)
     core.add(row(2), now=0)
-    batch = taken(core.take(0))
-    assert core.take(0) is None
+    batch = sent(core.next_batch(0))
+    assert core.next_batch(0) is None
     core.acknowledge(batch)
-    assert taken(core.take(0)).sequence == 1
+    assert sent(core.next_batch(0)).sequence == 1
 
 
-def test_numbers_go_on_where_the_producer_ended() -> None:
+def test_first_sequence_continues_the_numbers() -> None:
     core = batcher(producer="p", first_sequence=41, max_rows=1)
     core.add(row(1), now=0)
-    assert taken(core.take(0)).sequence == 41
+    assert sent(core.next_batch(0)).sequence == 41
     assert core.report().next_sequence == 42
 
 
-# ---- what fails ----------------------------------------------------------------------------------
+# ---- failures ------------------------------------------------------------------------------------
 
 
-def test_a_batch_is_sent_again_unchanged_after_a_while() -> None:
+def test_failed_batch_is_resent_unchanged_after_backoff() -> None:
     core = batcher(max_rows=1)
     core.add(row(1), now=0)
-    first = taken(core.take(0))
+    first = sent(core.next_batch(0))
     assert core.fail(first, LOST, now=1.0) is None
     core.add(row(2), now=1.0)
-    assert core.wake_at() == pytest.approx(1.1)
-    assert core.take(1.05) is None
-    again = taken(core.take(1.1))
+    assert core.next_batch_at() == pytest.approx(1.1)
+    assert core.next_batch(1.05) is None
+    again = sent(core.next_batch(1.1))
     assert again is first
     assert (again.sequence, again.table, again.attempts) == (0, [1], 2)
     assert core.acknowledge(again).attempts == 2
     assert core.report().retries == 1
 
 
-def test_a_batch_whose_rows_are_wrong_is_given_up_and_others_go_on() -> None:
+def test_batch_with_wrong_rows_fails_without_blocking_others() -> None:
     core = batcher(max_rows=1)
     core.add(row(1), now=0)
     core.add(row(2), now=0)
-    failure = core.fail(taken(core.take(0)), BAD_ROWS, now=0)
+    failure = core.fail(sent(core.next_batch(0)), BAD_ROWS, now=0)
     assert failure is not None
     assert (failure.sequence, failure.rows, failure.table) == (0, 1, [1])
     assert failure.error is BAD_ROWS
     assert not failure.in_doubt
-    core.acknowledge(taken(core.take(0)))
+    core.acknowledge(sent(core.next_batch(0)))
     report = core.report()
     assert (report.rows_acknowledged, report.rows_failed, report.rows_pending) == (1, 1, 0)
 
 
-def test_a_batch_is_given_up_when_its_time_is_over_after_a_last_attempt() -> None:
+def test_batch_fails_at_retry_timeout_after_last_attempt() -> None:
     core = batcher(max_rows=1, retry_timeout=1.0)
     core.add(row(1), now=0)
     now, attempts = 0.0, 0
     while True:
-        batch = taken(core.take(now))
+        batch = sent(core.next_batch(now))
         attempts += 1
-        failure = core.fail(batch, ServerUnreachable("nobody"), now)
+        failure = core.fail(batch, ServerUnreachable("no server"), now)
         if failure is not None:
             break
-        wake = core.wake_at()
+        wake = core.next_batch_at()
         assert wake is not None
         now = wake
     assert now == 1.0
@@ -169,24 +175,24 @@ def test_a_batch_is_given_up_when_its_time_is_over_after_a_last_attempt() -> Non
     assert not failure.in_doubt  # it was never sent
 
 
-def test_a_doubt_is_not_forgotten() -> None:
+def test_in_doubt_survives_later_attempts() -> None:
     core = batcher(max_rows=1)
     core.add(row(1), now=0)
-    core.fail(taken(core.take(0)), LOST, now=0)
-    failure = core.fail(taken(core.take(1)), BAD_ROWS, now=1)
+    core.fail(sent(core.next_batch(0)), LOST, now=0)
+    failure = core.fail(sent(core.next_batch(1)), BAD_ROWS, now=1)
     assert failure is not None
     assert failure.in_doubt
 
 
-def test_all_that_is_left_is_given_up_at_the_end() -> None:
+def test_fail_all_fails_pending_batches() -> None:
     core = batcher(max_rows=2)
     for number in range(5):
         core.add(row(number), now=0)
-    batch = taken(core.take(0))
-    failures = core.give_up_all(LOST, now=0)
+    batch = sent(core.next_batch(0))
+    failures = core.fail_all(LOST, now=0)
     assert [failure.table for failure in failures] == [[0, 1], [2, 3], [4]]
     assert [failure.in_doubt for failure in failures] == [True, False, False]
-    assert not core.holds(batch)
+    assert not core.is_pending(batch)
     assert core.is_empty
     assert core.is_settled(core.report().next_sequence)
 
@@ -210,13 +216,13 @@ def test_all_that_is_left_is_given_up_at_the_end() -> None:
     ],
     ids=lambda value: value.identifier if isinstance(value, SwanLakeError) else "",
 )
-def test_what_is_sent_again(error: SwanLakeError, named: bool, unnamed: bool, doubt: bool) -> None:
-    assert may_repeat(error, named=True) is named
-    assert may_repeat(error, named=False) is unnamed
-    assert leaves_doubt(error) is doubt
+def test_may_retry_by_error(error: SwanLakeError, named: bool, unnamed: bool, doubt: bool) -> None:
+    assert may_retry(error, named=True) is named
+    assert may_retry(error, named=False) is unnamed
+    assert outcome_unknown(error) is doubt
 
 
-def test_waits_grow_and_differ() -> None:
+def test_backoff_grows_with_jitter() -> None:
     assert [backoff(n, lambda: 0.5) for n in range(1, 8)] == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0]
     assert backoff(1, lambda: 0.0) == pytest.approx(0.075)
     assert backoff(10_000, lambda: 1.0) == pytest.approx(6.25)
@@ -225,25 +231,25 @@ def test_waits_grow_and_differ() -> None:
 # ---- room ----------------------------------------------------------------------------------------
 
 
-def test_there_is_room_until_too_much_is_pending() -> None:
+def test_has_room_until_pending_limit() -> None:
     core = batcher(max_rows=1, max_pending_rows=2, max_pending_bytes=100)
     core.add(row(1), now=0)
     assert core.has_room
     core.add(row(2), now=0)
     assert not core.has_room
-    core.acknowledge(taken(core.take(0)))
+    core.acknowledge(sent(core.next_batch(0)))
     assert core.has_room
     core.add(row(3, size=100), now=0)
     assert not core.has_room
 
 
-def test_a_flush_waits_for_what_was_before_it() -> None:
+def test_is_settled_covers_earlier_batches_only() -> None:
     core = batcher(max_delay=10)
     core.add(row(1), now=0)
-    before = core.cut_all(now=0)
+    before = core.finish_all(now=0)
     core.add(row(2), now=0)
     assert not core.is_settled(before)
-    core.acknowledge(taken(core.take(0)))
+    core.acknowledge(sent(core.next_batch(0)))
     assert core.is_settled(before)
     assert not core.is_empty
 
@@ -258,21 +264,21 @@ def test_a_flush_waits_for_what_was_before_it() -> None:
         {"first_sequence": 3},
     ],
 )
-def test_options_that_make_no_sense(wrong: dict[str, Any]) -> None:
+def test_invalid_options_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         WriterOptions(**wrong)
 
 
-# ---- all of it together --------------------------------------------------------------------------
+# ---- random sequences ----------------------------------------------------------------------------
 
 
 @dataclass
 class Server:
-    """Takes batches as the queue does: each number once, whatever the client got to hear."""
+    """Takes each numbered batch once, as the queue does, even if its answer is lost."""
 
     taken: dict[int, list[int]] = field(default_factory=dict)
 
-    def receive(self, batch: Batch) -> None:
+    def receive(self, batch: WriteBatch) -> None:
         known = self.taken.setdefault(batch.sequence, batch.table)
         assert known == batch.table, "other rows under a number that was used"
 
@@ -286,7 +292,7 @@ STEPS = st.one_of(
 
 
 @given(st.lists(STEPS, max_size=60), st.integers(1, 5), st.integers(1, 12))
-def test_no_row_is_lost_doubled_or_reordered(
+def test_rows_are_neither_lost_nor_duplicated_nor_reordered(
     steps: list[Any], max_rows: int, max_bytes: int
 ) -> None:
     core = batcher(max_rows=max_rows, max_bytes=max_bytes, max_delay=0.5, retry_timeout=None)
@@ -295,7 +301,7 @@ def test_no_row_is_lost_doubled_or_reordered(
     refused: list[int] = []
 
     def send(outcome: str) -> None:
-        batch = core.take(now)
+        batch = core.next_batch(now)
         if batch is None:
             return
         assert batch.rows <= max_rows
@@ -319,20 +325,20 @@ def test_no_row_is_lost_doubled_or_reordered(
             case ("pass", seconds):
                 now += seconds
             case ("flush",):
-                core.cut_all(now)
+                core.finish_all(now)
             case ("send", outcome):
                 send(outcome)
-    core.cut_all(now)
+    core.finish_all(now)
     while not core.is_empty:
         now += 10
         send("ok")
 
-    arrived = [one for sequence in sorted(server.taken) for one in server.taken[sequence]]
+    arrived = [row for sequence in sorted(server.taken) for row in server.taken[sequence]]
     assert len(arrived) == len(set(arrived))
-    # What was refused may have arrived before the answer that was lost; nothing else is missing.
+    # A refused batch may have been taken before its answer was lost; no other row is missing.
     assert set(arrived) | set(refused) == set(added)
     for shape in (A, B):
-        of_shape = [one for one in arrived if added[one] is shape]
+        of_shape = [row for row in arrived if added[row] is shape]
         assert of_shape == sorted(of_shape)
     report = core.report()
     assert report.rows_written == number == report.rows_acknowledged + report.rows_failed

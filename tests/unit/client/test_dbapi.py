@@ -1,4 +1,4 @@
-"""PEP 249 without a server: the module, its types, its errors, and rows on their way into Arrow."""
+"""The DB-API without a server: module globals, types, errors and parameters."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ import pytest
 
 import swanlake
 from swanlake import dbapi, errors
-from swanlake.client.from_wire import error_from_wire
-from swanlake.client.parameters import table_of
+from swanlake.client.transport.errors import error_from_wire
+from swanlake.client.transport.parameters import table_from_rows
 from swanlake.errors import InvalidRequest, QueryError, SwanLakeError
 
 
-def test_the_module_says_what_it_is() -> None:
+def test_module_globals_of_pep_249() -> None:
     assert (dbapi.apilevel, dbapi.threadsafety, dbapi.paramstyle) == ("2.0", 1, "qmark")
     assert swanlake.dbapi is dbapi
     for name in dbapi.__all__:
         assert hasattr(dbapi, name)
 
 
-def test_there_is_one_tree_and_it_is_that_of_pep_249() -> None:
+def test_exceptions_form_the_pep_249_tree() -> None:
     assert dbapi.Error is SwanLakeError
     assert issubclass(dbapi.InterfaceError, dbapi.Error)
     assert not issubclass(dbapi.InterfaceError, dbapi.DatabaseError)
@@ -67,7 +67,7 @@ def test_there_is_one_tree_and_it_is_that_of_pep_249() -> None:
         ("SOMETHING_NEW", flight.FlightInternalError, dbapi.DatabaseError),
     ],
 )
-def test_an_error_from_the_wire_is_of_the_kind_that_pep_249_says(
+def test_wire_error_has_pep_249_class(
     identifier: str, wire: Any, kind: type[SwanLakeError]
 ) -> None:
     error = error_from_wire(wire(f"{identifier}: It went wrong."))
@@ -75,19 +75,19 @@ def test_an_error_from_the_wire_is_of_the_kind_that_pep_249_says(
     assert (error.identifier, error.message) == (identifier, "It went wrong.")
 
 
-def test_what_the_engine_refuses_is_a_query_error_of_some_kind() -> None:
+def test_engine_errors_are_query_errors() -> None:
     for identifier in ("BINDER_ERROR", "CONSTRAINT_ERROR", "CONVERSION_ERROR", "IO_ERROR"):
         assert isinstance(error_from_wire(pa.ArrowInvalid(f"{identifier}: No.")), QueryError)
 
 
-def test_errors_of_the_client_alone_are_interface_errors() -> None:
+def test_client_errors_are_interface_errors() -> None:
     for kind in (errors.ClientClosed, errors.ForkedProcess, errors.ConfigError):
         assert issubclass(kind, dbapi.InterfaceError)
     for lost in (errors.ServerUnreachable, errors.ConnectionLost, errors.PoolTimeout):
         assert issubclass(lost, dbapi.OperationalError)
 
 
-def test_a_type_code_equals_the_type_object_of_its_family() -> None:
+def test_type_code_equals_its_type_object() -> None:
     families = {
         dbapi.STRING: [pa.string()],
         dbapi.BINARY: [pa.binary()],
@@ -97,12 +97,12 @@ def test_a_type_code_equals_the_type_object_of_its_family() -> None:
     }
     for family, kinds in families.items():
         for kind in kinds:
-            assert [one for one in families if kind == one] == [family]
-            assert [one for one in families if one == kind] == [family]
+            assert [member for member in families if kind == member] == [family]
+            assert [member for member in families if member == kind] == [family]
     assert dbapi.STRING != "STRING"
 
 
-def test_the_constructors_make_what_a_parameter_can_be() -> None:
+def test_constructors_make_parameter_values() -> None:
     moment = 1_600_000_000.5
     assert dbapi.Date(2020, 1, 2) == dt.date(2020, 1, 2)
     assert dbapi.Time(1, 2, 3) == dt.time(1, 2, 3)
@@ -114,18 +114,18 @@ def test_the_constructors_make_what_a_parameter_can_be() -> None:
     assert dbapi.TimeFromTicks(moment) == here.time()
 
 
-def test_rows_of_values_are_one_table() -> None:
+def test_table_from_sequences() -> None:
     name = uuid.uuid4()
     rows = [(1, Decimal("1.5"), name, None), (2**70, Decimal("2.25"), None, None)]
-    table = table_of(rows)
+    table = table_from_rows(rows)
     assert table is not None
     assert table.column_names == ["1", "2", "3", "4"]
     assert table.to_pylist()[0] == {"1": 1, "2": Decimal("1.50"), "3": str(name), "4": None}
     assert table["1"].to_pylist() == [1, 2**70]
 
 
-def test_rows_of_names_may_be_in_any_order() -> None:
-    table = table_of([{"a": 1, "b": "x"}, {"b": "y", "a": 2}])
+def test_table_from_dicts_ignores_key_order() -> None:
+    table = table_from_rows([{"a": 1, "b": "x"}, {"b": "y", "a": 2}])
     assert table is not None
     assert table.to_pydict() == {"a": [1, 2], "b": ["x", "y"]}
 
@@ -143,10 +143,10 @@ def test_rows_of_names_may_be_in_any_order() -> None:
         ([(object(),)], r"parameter 1 \(object\)"),
     ],
 )
-def test_rows_that_make_no_table_are_a_programming_error(rows: list[Any], words: str) -> None:
+def test_uneven_rows_are_refused(rows: list[Any], words: str) -> None:
     with pytest.raises(InvalidRequest, match=words):
-        table_of(rows)
+        table_from_rows(rows)
 
 
-def test_rows_without_values_are_no_table() -> None:
-    assert table_of([(), ()]) is None
+def test_rows_without_columns_give_no_table() -> None:
+    assert table_from_rows([(), ()]) is None

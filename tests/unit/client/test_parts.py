@@ -1,14 +1,13 @@
-"""The small parts of the client: addresses, limits, options, and what may be asked twice."""
+"""Addresses, deadlines, options, and which statements are read-only."""
 
 from __future__ import annotations
 
 import pytest
 
-from swanlake.client.address import Address
-from swanlake.client.deadline import Deadline
-from swanlake.client.options import UNSET, PoolConfig, QueryOptions
-from swanlake.client.requests import certainly_reads
-from swanlake.client.statements import limit
+from swanlake.client.api.options import UNSET, PoolConfig, QueryOptions
+from swanlake.client.api.requests import deadline, is_read_only
+from swanlake.client.transport.address import Address
+from swanlake.client.transport.deadline import Deadline
 from swanlake.errors import ConfigError, QueryTimeout
 
 
@@ -23,12 +22,12 @@ from swanlake.errors import ConfigError, QueryTimeout
         ("grpc://host/a%20b", "grpc://host:4214", "a b"),
     ],
 )
-def test_url_says_where_and_which_catalog(url: str, address: str, catalog: str | None) -> None:
+def test_url_gives_address_and_catalog(url: str, address: str, catalog: str | None) -> None:
     parsed = Address.parse(url)
     assert (parsed.url, parsed.catalog) == (address, catalog)
 
 
-def test_credentials_come_from_the_url_or_beside_it_and_never_show() -> None:
+def test_credentials_from_url_or_arguments_are_not_in_repr() -> None:
     parsed = Address.parse("grpc://us%40er:p%3Aass@host")
     assert (parsed.user, parsed.password) == ("us@er", "p:ass")
     assert "p:ass" not in repr(parsed)
@@ -36,18 +35,18 @@ def test_credentials_come_from_the_url_or_beside_it_and_never_show() -> None:
 
 
 @pytest.mark.parametrize("url", ["", "host", "http://host", "grpc://", "grpc://h:x", "grpc://h:0"])
-def test_what_is_no_url_is_refused(url: str) -> None:
+def test_invalid_url_is_refused(url: str) -> None:
     with pytest.raises(ConfigError, match="grpc://host:4214"):
         Address.parse(url)
 
 
-def test_deadline_is_a_moment() -> None:
+def test_deadline_counts_down() -> None:
     assert Deadline(None).remaining() is None
-    assert Deadline(None).patience(1) is None
+    assert Deadline(None).seconds_left(1) is None
     assert 0 < (Deadline(60).remaining() or 0) <= 60
     with pytest.raises(QueryTimeout, match="limit of 0 s"):
         Deadline(0).remaining()
-    assert Deadline(0).patience(1) == 1
+    assert Deadline(0).seconds_left(1) == 1
 
 
 @pytest.mark.parametrize(
@@ -62,10 +61,10 @@ def test_deadline_is_a_moment() -> None:
         (QueryOptions(query_id="q"), UNSET, 7),
     ],
 )
-def test_nearest_wish_decides_the_limit(
+def test_timeout_of_call_precedes_options_and_default(
     options: QueryOptions | None, timeout: float | None, seconds: float | None
 ) -> None:
-    assert limit(options, timeout, 7) == seconds
+    assert deadline(options, timeout, 7).timeout == seconds
 
 
 @pytest.mark.parametrize(
@@ -80,8 +79,8 @@ def test_nearest_wish_decides_the_limit(
         "summarize t",
     ],
 )
-def test_reads_may_be_asked_twice(sql: str) -> None:
-    assert certainly_reads(sql)
+def test_read_only_statements_are_recognized(sql: str) -> None:
+    assert is_read_only(sql)
 
 
 @pytest.mark.parametrize(
@@ -105,8 +104,8 @@ def test_reads_may_be_asked_twice(sql: str) -> None:
         "",
     ],
 )
-def test_doubt_is_a_no(sql: str) -> None:
-    assert not certainly_reads(sql)
+def test_other_statements_are_not_read_only(sql: str) -> None:
+    assert not is_read_only(sql)
 
 
 @pytest.mark.parametrize(
@@ -120,12 +119,12 @@ def test_doubt_is_a_no(sql: str) -> None:
         {"acquire_timeout": float("nan")},
     ],
 )
-def test_pool_that_cannot_be_is_refused(wrong: dict[str, float]) -> None:
+def test_invalid_pool_config_is_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         PoolConfig(**wrong)  # type: ignore[arg-type]
 
 
-def test_pool_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pool_config_from_env(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, text in {
         "MAX_SIZE": "7",
         "ACQUIRE_TIMEOUT": "none",

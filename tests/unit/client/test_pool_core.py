@@ -1,4 +1,4 @@
-"""A pool's decisions, with a clock that the tests turn."""
+"""The decisions of a pool, with a fake clock."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from swanlake.client.options import PoolConfig
-from swanlake.client.pool_core import (
+from swanlake.client.api.options import PoolConfig
+from swanlake.client.pool.core import (
     Action,
-    Check,
-    Close,
-    Fail,
-    GaveUp,
-    HandOver,
-    Open,
+    Assign,
+    CheckSlot,
+    CloseSlot,
+    FailWaiter,
+    OpenSlot,
     PoolCore,
+    ReconnectFailed,
     Slot,
     State,
     Waiter,
@@ -36,7 +36,7 @@ DOWN = ServerUnreachable("down")
 
 
 class Script:
-    """A core, its clock, and what it wants done."""
+    """A pool core, a fake clock, and the actions it returned."""
 
     def __init__(self, random: float = 0.5, **config: Any) -> None:
         config = {"min_idle": 0, "max_size": 2, "name": "test", **config}
@@ -45,32 +45,32 @@ class Script:
         self.opening: list[Slot[str]] = []
         self.checking: list[Slot[str]] = []
         self.closing: list[Slot[str]] = []
-        self.given: list[Waiter[str]] = []
+        self.assigned: list[Waiter[str]] = []
         self.failed: dict[Waiter[str], Exception] = {}
-        self.gave_up = 0
+        self.reconnect_failures = 0
 
     def do(self, actions: Sequence[Action[str]]) -> None:
         for action in actions:
             match action:
-                case Open(slot=slot):
+                case OpenSlot(slot=slot):
                     self.opening.append(slot)
-                case Check(slot=slot):
+                case CheckSlot(slot=slot):
                     self.checking.append(slot)
-                case Close(slot=slot):
+                case CloseSlot(slot=slot):
                     self.closing.append(slot)
-                case HandOver(waiter=waiter):
-                    self.given.append(waiter)
-                case Fail(waiter=waiter, error=error):
+                case Assign(waiter=waiter):
+                    self.assigned.append(waiter)
+                case FailWaiter(waiter=waiter, error=error):
                     self.failed[waiter] = error
-                case GaveUp():
-                    self.gave_up += 1
+                case ReconnectFailed():
+                    self.reconnect_failures += 1
 
     def pass_time(self, seconds: float) -> None:
-        """Lets the clock run, with a stop wherever the core wants one."""
+        """Advances the clock, with maintenance whenever it is due."""
         end = self.now + seconds
-        while (due := self.core.due(self.now)) <= end:
+        while (due := self.core.next_maintenance_at(self.now)) <= end:
             self.now = due
-            self.do(self.core.tend(self.now))
+            self.do(self.core.maintain(self.now))
         self.now = end
 
     def acquire(self) -> Waiter[str]:
@@ -87,7 +87,7 @@ class Script:
         self.do(self.core.connect_failed(self.opening.pop(0), error, self.now))
 
     def take(self) -> Slot[str]:
-        """Acquires, and connects if need be."""
+        """Acquires, and connects if needed."""
         waiter = self.acquire()
         if waiter.slot is None:
             self.connect()
@@ -134,25 +134,25 @@ def test_timed_out_waiter_never_receives_connection() -> None:
     script = Script(max_size=1)
     slot = script.take()
     gone, stays = script.acquire(), script.acquire()
-    script.do(script.core.withdraw(gone, script.now, timed_out=True))
+    script.do(script.core.cancel_wait(gone, script.now, timed_out=True))
     script.release(slot)
     assert gone.slot is None
     assert stays.slot is slot
     assert script.core.stats().acquire_timeouts == 1
 
 
-def test_a_connection_that_came_too_late_goes_to_the_next() -> None:
+def test_late_connection_goes_to_next_waiter() -> None:
     script = Script(max_size=1)
     slot = script.take()
     gone, stays = script.acquire(), script.acquire()
     script.release(slot)
-    script.do(script.core.withdraw(gone, script.now, timed_out=True))
+    script.do(script.core.cancel_wait(gone, script.now, timed_out=True))
     assert stays.slot is slot
 
 
-def test_max_waiting_counts_those_who_have_to_wait() -> None:
+def test_max_waiting_counts_only_callers_that_must_wait() -> None:
     script = Script(max_size=1, max_waiting=1)
-    script.acquire()  # its connection is on its way
+    script.acquire()  # its connection is pending
     script.acquire()
     with pytest.raises(TooManyRequests, match="test has 1 connections"):
         script.acquire()
@@ -160,7 +160,7 @@ def test_max_waiting_counts_those_who_have_to_wait() -> None:
     assert script.core.stats().requests == 2
 
 
-def test_growth_counts_connects_under_way() -> None:
+def test_growth_counts_pending_connects() -> None:
     script = Script(max_size=3)
     for _ in range(5):
         script.acquire()
@@ -168,7 +168,7 @@ def test_growth_counts_connects_under_way() -> None:
     assert script.core.size == 3
 
 
-def test_the_most_recently_used_is_given_out_first() -> None:
+def test_most_recently_used_is_assigned_first() -> None:
     script = Script(max_size=2)
     first, second = script.take(), script.take()
     script.release(second)
@@ -176,10 +176,10 @@ def test_the_most_recently_used_is_given_out_first() -> None:
     assert script.take() is first
 
 
-# ---- hanging, checking ---------------------------------------------------------------------------
+# ---- hangs and checks ----------------------------------------------------------------------------
 
 
-def test_a_connect_that_hangs_holds_one_slot_only() -> None:
+def test_hanging_connect_holds_one_slot() -> None:
     script = Script(max_size=3)
     waiters = [script.acquire(), script.acquire()]
     hanging = script.opening.pop(0)
@@ -191,7 +191,7 @@ def test_a_connect_that_hangs_holds_one_slot_only() -> None:
     assert hanging.state is State.CONNECTING
 
 
-def test_a_connection_that_was_idle_for_long_is_checked() -> None:
+def test_connection_idle_for_long_is_checked() -> None:
     script = Script(healthcheck_after_idle=30)
     slot = script.take()
     script.release(slot)
@@ -210,13 +210,13 @@ def test_cancel_during_check() -> None:
     slot = script.take()
     script.release(slot)
     gone = script.acquire()
-    script.do(script.core.withdraw(gone, script.now))
+    script.do(script.core.cancel_wait(gone, script.now))
     script.do(script.core.checked(script.checking.pop(), script.now, healthy=True))
     assert gone.slot is None
     assert slot.state is State.IDLE
 
 
-def test_a_failed_check_brings_a_new_connection() -> None:
+def test_failed_check_opens_new_connection() -> None:
     script = Script(max_size=1, healthcheck_after_idle=0)
     slot = script.take()
     script.release(slot)
@@ -229,7 +229,7 @@ def test_a_failed_check_brings_a_new_connection() -> None:
     assert script.core.stats().conn_lost == 1
 
 
-def test_after_a_loss_the_others_are_checked() -> None:
+def test_lost_connection_makes_others_be_checked() -> None:
     script = Script(max_size=2)
     lost, other = script.take(), script.take()
     script.release(other)
@@ -240,10 +240,10 @@ def test_after_a_loss_the_others_are_checked() -> None:
     assert script.checking == [other]
 
 
-# ---- age -----------------------------------------------------------------------------------------
+# ---- lifetime ------------------------------------------------------------------------------------
 
 
-def test_idle_connections_go_down_to_min_idle() -> None:
+def test_idle_connections_shrink_to_min_idle() -> None:
     script = Script(min_idle=1, max_size=3, idle_ttl=10)
     slots = [script.take() for _ in range(3)]
     for slot in slots:
@@ -254,13 +254,13 @@ def test_idle_connections_go_down_to_min_idle() -> None:
     assert len(script.closing) == 2
     assert script.core.stats().conn_idle == 1
     script.finish_closing()
-    assert script.core.due(script.now) < math.inf  # its lifetime
+    assert script.core.next_maintenance_at(script.now) < math.inf  # its lifetime
 
 
 @pytest.mark.parametrize(("random", "lifetime"), [(0.0, 1000), (0.5, 975), (1.0, 950)])
 def test_max_lifetime_jitter(random: float, lifetime: float) -> None:
     script = Script(random, min_idle=1, max_lifetime=1000, idle_ttl=9999)
-    script.do(script.core.tend(script.now))
+    script.do(script.core.maintain(script.now))
     slot = script.connect()
     script.pass_time(lifetime - 1)
     assert slot.state is State.IDLE
@@ -270,7 +270,7 @@ def test_max_lifetime_jitter(random: float, lifetime: float) -> None:
     assert len(script.opening) == 1  # its successor
 
 
-def test_a_connection_in_use_outlives_its_time() -> None:
+def test_connection_in_use_is_not_expired() -> None:
     script = Script(max_lifetime=10)
     slot = script.take()
     script.pass_time(100)
@@ -279,7 +279,7 @@ def test_a_connection_in_use_outlives_its_time() -> None:
     assert script.closing == [slot]
 
 
-def test_drain_replaces_everything() -> None:
+def test_drain_replaces_all_connections() -> None:
     script = Script(max_size=3)
     used, idle = script.take(), script.take()
     script.release(idle)
@@ -308,32 +308,32 @@ def test_resize() -> None:
     assert len(script.opening) == 1
 
 
-# ---- servers that are gone -----------------------------------------------------------------------
+# ---- lost servers --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("random", [0.0, 0.5, 1.0])
 def test_backoff_schedule(random: float) -> None:
     script = Script(random, min_idle=1, reconnect_timeout=60)
-    script.do(script.core.tend(script.now))
+    script.do(script.core.maintain(script.now))
     waiter = script.acquire()
     began, moments = script.now, []
-    while not script.gave_up:
+    while not script.reconnect_failures:
         moments.append(script.now)
         script.fail_to_connect()
-        if script.core.due(script.now) < math.inf:
-            script.pass_time(script.core.due(script.now) - script.now)
+        if script.core.next_maintenance_at(script.now) < math.inf:
+            script.pass_time(script.core.next_maintenance_at(script.now) - script.now)
     jitter = 0.9 + 0.2 * random
     delays = [later - earlier for earlier, later in pairwise(moments)]
-    assert delays[:6] == pytest.approx([jitter * one for one in (0.5, 1, 2, 4, 8, 8)])
+    assert delays[:6] == pytest.approx([jitter * delay for delay in (0.5, 1, 2, 4, 8, 8)])
     assert moments[-1] == pytest.approx(began + 60)
     assert script.failed[waiter] is DOWN
     script.pass_time(1000)
-    assert not script.opening  # until somebody asks
+    assert not script.opening  # until a caller asks
     script.acquire()
     assert len(script.opening) == 1
 
 
-def test_one_attempt_at_a_time_finds_out_that_the_server_is_back() -> None:
+def test_one_attempt_at_a_time_probes_a_lost_server() -> None:
     script = Script(max_size=4)
     waiters = [script.acquire() for _ in range(4)]
     for _ in range(4):
@@ -347,25 +347,25 @@ def test_one_attempt_at_a_time_finds_out_that_the_server_is_back() -> None:
     assert all(waiter.slot for waiter in waiters)
 
 
-def test_what_waiting_cannot_cure_is_told_at_once() -> None:
+def test_permanent_connect_error_fails_waiters_at_once() -> None:
     script = Script(min_idle=1)
     waiter = script.acquire()
     refused = NotAuthenticated("who are you?")
     script.fail_to_connect(refused)
     assert script.failed[waiter] is refused
     assert not script.opening
-    assert script.gave_up == 0
+    assert script.reconnect_failures == 0
 
 
-def test_who_asks_ends_the_rest() -> None:
+def test_new_caller_restarts_reconnecting() -> None:
     script = Script(min_idle=2)
-    script.do(script.core.tend(script.now))
+    script.do(script.core.maintain(script.now))
     for _ in range(2):
         script.fail_to_connect(NotAuthenticated("who are you?"))
     assert not script.opening
     script.acquire()
     script.connect()
-    assert len(script.opening) == 1  # the second of the two that there shall be
+    assert len(script.opening) == 1  # the second of min_idle connections
 
 
 def test_close_fails_waiters() -> None:
@@ -382,24 +382,24 @@ def test_close_fails_waiters() -> None:
     assert script.core.size == 0
 
 
-def test_what_was_closed_over_its_users_head_does_not_come_back() -> None:
+def test_slot_closed_in_use_is_not_reused() -> None:
     script = Script()
     slot = script.take()
     script.do(script.core.close(script.now))
-    script.do(script.core.abandon(script.now))
+    script.do(script.core.close_in_use(script.now))
     assert script.closing == [slot]
     script.release(slot)
     assert slot.state is State.CLOSING
     assert script.closing == [slot]
 
 
-def test_a_check_that_ends_after_the_end_changes_nothing() -> None:
+def test_check_result_after_close_is_ignored() -> None:
     script = Script(healthcheck_after_idle=0)
     slot = script.take()
     script.release(slot)
     script.acquire()
     script.do(script.core.close(script.now))
-    script.do(script.core.abandon(script.now))
+    script.do(script.core.close_in_use(script.now))
     assert script.closing == [slot]
     script.do(script.core.checked(slot, script.now, healthy=False))
     assert script.closing == [slot]
@@ -410,7 +410,7 @@ def test_a_check_that_ends_after_the_end_changes_nothing() -> None:
 
 
 class AnyOrder(RuleBasedStateMachine):
-    """Callers, servers and the clock do what they like; what must hold holds after every step."""
+    """Any order of events; the invariants hold after every step."""
 
     waiters = Bundle("waiters")
 
@@ -425,7 +425,7 @@ class AnyOrder(RuleBasedStateMachine):
             reconnect_timeout=10,
         )
         self.max_size = 3
-        self.asked: list[Waiter[str]] = []
+        self.waited: list[Waiter[str]] = []
         self.gone: set[Waiter[str]] = set()
         self.served = 0
 
@@ -436,22 +436,22 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(target=waiters)
     def take(self) -> Waiter[str]:
-        """The quick way where there is one; whoever goes it is like one who was served at once."""
-        slot = self.script.core.take(self.script.now)
+        """The fast path if it applies; counts as a waiter that was served at once."""
+        slot = self.script.core.try_acquire(self.script.now)
         if slot is None:
             waiter = self.script.acquire()
         else:
             assert slot.state is State.IN_USE
             waiter = Waiter(self.script.now)
             waiter.slot = slot
-            self.script.given.append(waiter)
-        self.asked.append(waiter)
+            self.script.assigned.append(waiter)
+        self.waited.append(waiter)
         return waiter
 
     @rule(waiter=consumes(waiters))
-    def put_back(self, waiter: Waiter[str]) -> None:
+    def try_release(self, waiter: Waiter[str]) -> None:
         slot = waiter.slot
-        if slot is None or not self.script.core.put_back(slot, self.script.now):
+        if slot is None or not self.script.core.try_release(slot, self.script.now):
             self.release(waiter, reusable=True, lost=False)
         else:
             self.gone.add(waiter)
@@ -459,19 +459,19 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(target=waiters)
     def acquire(self) -> Waiter[str]:
         waiter = self.script.acquire()
-        self.asked.append(waiter)
+        self.waited.append(waiter)
         return waiter
 
     @rule(waiter=consumes(waiters), timed_out=st.booleans())
-    def withdraw(self, waiter: Waiter[str], timed_out: bool) -> None:
+    def cancel_wait(self, waiter: Waiter[str], timed_out: bool) -> None:
         self.gone.add(waiter)
-        self.script.do(self.script.core.withdraw(waiter, self.script.now, timed_out=timed_out))
+        self.script.do(self.script.core.cancel_wait(waiter, self.script.now, timed_out=timed_out))
 
     @rule(waiter=consumes(waiters), reusable=st.booleans(), lost=st.booleans())
     def release(self, waiter: Waiter[str], reusable: bool, lost: bool) -> None:
         self.gone.add(waiter)
         if waiter.slot is None:
-            self.script.do(self.script.core.withdraw(waiter, self.script.now))
+            self.script.do(self.script.core.cancel_wait(waiter, self.script.now))
         else:
             self.script.release(waiter.slot, reusable=reusable and not lost, lost=lost)
 
@@ -481,11 +481,11 @@ class AnyOrder(RuleBasedStateMachine):
         if slot is not None:
             self.script.do(self.script.core.connected(slot, "connection", self.script.now))
 
-    @rule(data=st.data(), passing=st.booleans())
-    def fail_to_connect(self, data: st.DataObject, passing: bool) -> None:
+    @rule(data=st.data(), transient=st.booleans())
+    def fail_to_connect(self, data: st.DataObject, transient: bool) -> None:
         slot = self.pick(self.script.opening, data)
         if slot is not None:
-            error = DOWN if passing else NotAuthenticated("no")
+            error = DOWN if transient else NotAuthenticated("no")
             self.script.do(self.script.core.connect_failed(slot, error, self.script.now))
 
     @rule(data=st.data(), healthy=st.booleans())
@@ -523,9 +523,9 @@ class AnyOrder(RuleBasedStateMachine):
 
     @invariant()
     def every_slot_is_somewhere(self) -> None:
-        """Each is idle, with its user, or in the hands of whoever opens, checks or closes it."""
+        """Each slot is idle, in use, or being opened, checked or closed."""
         script = self.script
-        held = [one.slot for one in self.asked if one.slot and one not in self.gone]
+        held = [waiter.slot for waiter in self.waited if waiter.slot and waiter not in self.gone]
         in_use = [slot for slot in held if slot.state is State.IN_USE]
         known = script.opening + script.checking + script.closing + in_use
         assert len(known) == len(set(known)), "a slot is in two hands"
@@ -534,34 +534,36 @@ class AnyOrder(RuleBasedStateMachine):
 
     @invariant()
     def first_come_first_served(self) -> None:
-        order = [self.asked.index(waiter) for waiter in self.script.given]
+        order = [self.waited.index(waiter) for waiter in self.script.assigned]
         assert order == sorted(order)
 
     @invariant()
     def who_has_left_receives_nothing(self) -> None:
-        waiting = [one for one in self.asked if one not in self.gone]
-        waiting = [one for one in waiting if one.slot is None and one not in self.script.failed]
+        waiting = [waiter for waiter in self.waited if waiter not in self.gone]
+        waiting = [
+            waiter for waiter in waiting if waiter.slot is None and waiter not in self.script.failed
+        ]
         assert self.script.core.stats().waiting == len(waiting)
 
     @invariant()
     def nobody_waits_for_nothing(self) -> None:
-        """Where somebody waits, something is under way, all is in use, or a retry is planned."""
+        """While a caller waits, an action is pending, all slots are in use, or a retry is due."""
         script = self.script
         stats = script.core.stats()
         if stats.waiting:
             under_way = script.opening or script.checking or script.closing
             all_in_use = stats.conn_in_use >= script.core.max_size
-            assert under_way or all_in_use or script.core.due(script.now) < math.inf
+            assert under_way or all_in_use or script.core.next_maintenance_at(script.now) < math.inf
 
     @invariant()
     def the_future_is_ahead(self) -> None:
-        assert self.script.core.due(self.script.now) > self.script.now
+        assert self.script.core.next_maintenance_at(self.script.now) > self.script.now
 
     def teardown(self) -> None:
-        """Everything ends: no slot is left."""
+        """After everything is closed, no slot is left."""
         script = self.script
         script.do(script.core.close(script.now))
-        script.do(script.core.abandon(script.now))
+        script.do(script.core.close_in_use(script.now))
         while script.opening:
             script.connect()
         script.checking.clear()

@@ -1,4 +1,4 @@
-"""Rows of every kind in the columns and types of a table."""
+"""Conversion of rows and values to the columns and types of a table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import polars
 import pyarrow as pa
 import pytest
 
-from swanlake.client.rows import Column, TargetTable, arrow_batches, target_table
+from swanlake.client.writer.rows import Column, TargetTable, arrow_batches, target_table
 from swanlake.errors import RowRefused
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678901)
@@ -26,13 +26,13 @@ def table(**types: Any) -> TargetTable:
 
 
 def sent(target: TargetTable, *rows: Any, columns: Any = None) -> list[dict[str, Any]]:
-    """The rows as they would be sent, together."""
-    pieces = [target.take(row, columns) for row in rows]
-    assert len({piece.shape for piece in pieces}) == 1
-    found: list[dict[str, Any]] = (
-        pieces[0].shape.encode([one.content for one in pieces]).to_pylist()
+    """The rows as one batch would send them."""
+    chunks = [target.convert_row(row, columns) for row in rows]
+    assert len({chunk.shape for chunk in chunks}) == 1
+    encoded: list[dict[str, Any]] = (
+        chunks[0].shape.encode([chunk.content for chunk in chunks]).to_pylist()
     )
-    return found
+    return encoded
 
 
 SWANS = table(id=pa.int64(), name=pa.string())
@@ -59,24 +59,24 @@ SwanTuple = namedtuple("SwanTuple", "name id")
         SwanTuple("a", 1),
     ],
 )
-def test_rows_of_all_kinds(row: Any) -> None:
+def test_convert_row_takes_all_kinds_of_rows(row: Any) -> None:
     assert sent(SWANS, row) == [{"id": 1, "name": "a"}]
 
 
-def test_tuples_of_chosen_columns() -> None:
+def test_tuples_use_the_columns_option() -> None:
     assert sent(SWANS, ("a", 1), columns=["name", "id"]) == [{"id": 1, "name": "a"}]
     assert sent(SWANS, (1,), columns=["id"]) == [{"id": 1, "name": None}]
 
 
-def test_a_row_is_taken_as_it_is_at_the_moment() -> None:
+def test_row_is_copied_when_taken() -> None:
     target = table(values=pa.list_(pa.int64()))
     row = {"values": [1, 2]}
-    piece = target.take(row)
+    chunk = target.convert_row(row)
     row["values"].append(3)
-    assert piece.shape.encode([piece.content]).to_pylist() == [{"values": [1, 2]}]
+    assert chunk.shape.encode([chunk.content]).to_pylist() == [{"values": [1, 2]}]
 
 
-# ---- columns that are not given ------------------------------------------------------------------
+# ---- missing columns -----------------------------------------------------------------------------
 
 DEFAULTS = TargetTable(
     "swans",
@@ -88,9 +88,9 @@ DEFAULTS = TargetTable(
 )
 
 
-def test_a_missing_column_is_null_or_left_to_the_default() -> None:
+def test_missing_column_is_null_or_default() -> None:
     bare, named, full, null = (
-        DEFAULTS.take(row)
+        DEFAULTS.convert_row(row)
         for row in (
             {"id": 1},
             {"id": 2, "name": "a"},
@@ -124,19 +124,19 @@ def test_a_missing_column_is_null_or_left_to_the_default() -> None:
         (Swan, "not type"),
     ],
 )
-def test_rows_that_do_not_fit(row: Any, words: str) -> None:
+def test_unfitting_rows_are_refused(row: Any, words: str) -> None:
     with pytest.raises(RowRefused) as refused:
-        DEFAULTS.take(row)
+        DEFAULTS.convert_row(row)
     assert words in str(refused.value)
 
 
-def test_a_row_of_defaults_alone() -> None:
+def test_row_without_columns_is_refused() -> None:
     target = TargetTable("t", [Column("a", pa.int64(), has_default=True)])
     with pytest.raises(RowRefused, match="at least one column"):
-        target.take({})
+        target.convert_row({})
 
 
-def test_what_a_server_says_of_a_table() -> None:
+def test_target_table_from_describe() -> None:
     described: list[dict[str, Any]] = [
         {"column_name": "a", "null": "NO", "default": None},
         {"column_name": "b", "null": "YES", "default": "now()"},
@@ -144,8 +144,8 @@ def test_what_a_server_says_of_a_table() -> None:
         {"column_name": "new", "null": "YES", "default": None},
     ]
     schema = pa.schema([(name, pa.int64()) for name in "abc"])
-    found = target_table("t", schema, described)
-    assert [(one.name, one.nullable, one.has_default) for one in found.columns] == [
+    columns = target_table("t", schema, described).columns
+    assert [(column.name, column.nullable, column.has_default) for column in columns] == [
         ("a", False, False),
         ("b", True, True),
         ("c", True, False),
@@ -164,7 +164,7 @@ FITS: list[tuple[Any, Any, Any]] = [
     (pa.float32(), 1.5, 1.5),
     (pa.bool_(), True, True),
     (pa.string(), "schön", "schön"),
-    (pa.string(), ID, str(ID)),  # a column of UUIDs is shown as text
+    (pa.string(), ID, str(ID)),  # the server returns UUIDs as text
     (pa.string(), 2**127, str(2**127)),
     (pa.string(), {"a": [1, None], "u": ID}, f'{{"a": [1, null], "u": "{ID}"}}'),
     (pa.string(), True, "true"),
@@ -189,14 +189,14 @@ FITS: list[tuple[Any, Any, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("type_", "given", "expected"), FITS)
-def test_values_that_fit(type_: Any, given: Any, expected: Any) -> None:
-    found = sent(table(v=type_), {"v": given}, {"v": None}, {"v": given})
-    assert [row["v"] for row in found] == [expected, None, expected]
+@pytest.mark.parametrize(("type_", "value", "expected"), FITS)
+def test_fitting_values_are_converted(type_: Any, value: Any, expected: Any) -> None:
+    rows = sent(table(v=type_), {"v": value}, {"v": None}, {"v": value})
+    assert [row["v"] for row in rows] == [expected, None, expected]
 
 
 @pytest.mark.parametrize(
-    ("type_", "given"),
+    ("type_", "value"),
     [
         (pa.int64(), 2**63),
         (pa.uint8(), -1),
@@ -216,9 +216,9 @@ def test_values_that_fit(type_: Any, given: Any, expected: Any) -> None:
         (pa.map_(pa.string(), pa.int32()), 5),
     ],
 )
-def test_values_that_do_not_fit(type_: Any, given: Any) -> None:
+def test_unfitting_values_are_refused(type_: Any, value: Any) -> None:
     with pytest.raises(RowRefused, match="The column 'v'"):
-        table(v=type_).take({"v": given})
+        table(v=type_).convert_row({"v": value})
 
 
 # ---- Arrow ---------------------------------------------------------------------------------------
@@ -227,7 +227,9 @@ def test_values_that_do_not_fit(type_: Any, given: Any) -> None:
 def from_arrow(target: TargetTable, rows: Any, max_rows: int = 100, max_bytes: int = 10**6) -> Any:
     batches = arrow_batches(rows)
     assert batches is not None
-    return [piece for batch in batches for piece in target.take_arrow(batch, max_rows, max_bytes)]
+    return [
+        chunk for batch in batches for chunk in target.convert_arrow(batch, max_rows, max_bytes)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -239,27 +241,27 @@ def from_arrow(target: TargetTable, rows: Any, max_rows: int = 100, max_bytes: i
         polars.DataFrame({"name": ["a"], "id": [1]}),
     ],
 )
-def test_arrow_is_cast_to_the_table(rows: Any) -> None:
-    [piece] = from_arrow(SWANS, rows)
-    row = SWANS.take((2, "b"))
-    assert piece.shape is row.shape  # so that they travel together
-    assert piece.shape.encode([row.content, piece.content, row.content]).to_pylist() == [
+def test_arrow_is_cast_to_table_types(rows: Any) -> None:
+    [chunk] = from_arrow(SWANS, rows)
+    row = SWANS.convert_row((2, "b"))
+    assert chunk.shape is row.shape  # so that they share a batch
+    assert chunk.shape.encode([row.content, chunk.content, row.content]).to_pylist() == [
         {"id": 2, "name": "b"},
         {"id": 1, "name": "a"},
         {"id": 2, "name": "b"},
     ]
 
 
-def test_arrow_is_cut_by_rows_and_bytes() -> None:
+def test_arrow_is_split_by_rows_and_bytes() -> None:
     rows = pa.table({"id": range(100)})
-    assert [piece.rows for piece in from_arrow(SWANS, rows, max_rows=40)] == [40, 40, 20]
-    assert max(piece.bytes for piece in from_arrow(SWANS, rows, max_bytes=200)) <= 200
+    assert [chunk.rows for chunk in from_arrow(SWANS, rows, max_rows=40)] == [40, 40, 20]
+    assert max(chunk.bytes for chunk in from_arrow(SWANS, rows, max_bytes=200)) <= 200
     assert from_arrow(SWANS, rows.slice(0, 0)) == []
 
 
-def test_arrow_leaves_defaults_to_the_server() -> None:
-    [piece] = from_arrow(DEFAULTS, pa.table({"id": [1]}))
-    assert piece.content.column_names == ["id"]
+def test_arrow_omits_columns_with_defaults() -> None:
+    [chunk] = from_arrow(DEFAULTS, pa.table({"id": [1]}))
+    assert chunk.content.column_names == ["id"]
 
 
 @pytest.mark.parametrize(
@@ -272,29 +274,29 @@ def test_arrow_leaves_defaults_to_the_server() -> None:
         (pa.table({"id": [1.5]}), "'id' (int64) does not take double"),
     ],
 )
-def test_arrow_that_does_not_fit(rows: Any, words: str) -> None:
+def test_unfitting_arrow_is_refused(rows: Any, words: str) -> None:
     with pytest.raises(RowRefused) as refused:
         from_arrow(DEFAULTS, rows)
     assert words in str(refused.value)
 
 
-def test_rows_one_by_one_are_not_arrow() -> None:
+def test_individual_rows_are_not_arrow() -> None:
     assert arrow_batches([{"id": 1}]) is None
     assert arrow_batches(iter([])) is None
 
 
 @pytest.mark.parametrize("view", [bytearray, lambda data: memoryview(bytearray(data))])
-def test_bytes_that_are_changed_later_are_sent_as_they_were(view: Any) -> None:
+def test_bytearray_is_copied_when_taken(view: Any) -> None:
     data = view(b"before")
-    piece = table(data=pa.binary()).take({"data": data})
+    chunk = table(data=pa.binary()).convert_row({"data": data})
     data[:] = b"after!"
-    assert piece.content == (b"before",)
+    assert chunk.content == (b"before",)
 
 
-def test_a_frame_that_is_changed_later_is_sent_as_it_was() -> None:
+def test_data_frame_is_copied_when_taken() -> None:
     frame = pandas.DataFrame({"id": [1, 2, 3]})
-    found = arrow_batches(frame)
-    assert found is not None
-    [batch] = list(found)
+    batches = arrow_batches(frame)
+    assert batches is not None
+    [batch] = list(batches)
     frame.loc[:, "id"] = 0
     assert batch.column("id").to_pylist() == [1, 2, 3]

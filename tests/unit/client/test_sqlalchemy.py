@@ -1,4 +1,4 @@
-"""The SQLAlchemy dialect without a server: URLs, types, and the SQL it writes."""
+"""The SQLAlchemy dialect without a server: URLs, types and compiled SQL."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def text_of(statement: Any, **options: Any) -> str:
     return " ".join(str(statement.compile(dialect=DIALECT, **options)).split())
 
 
-def test_the_package_announces_the_dialect() -> None:
+def test_package_registers_the_dialect() -> None:
     project = tomllib.loads(PYPROJECT.read_text())["project"]
     module, name = project["entry-points"]["sqlalchemy.dialects"]["swanlake"].split(":")
     assert f"{module}:{name}" == f"{SwanLakeDialect.__module__}:{SwanLakeDialect.__name__}"
@@ -46,17 +46,17 @@ def test_the_package_announces_the_dialect() -> None:
         ("swanlake://h?timeout=2.5", "grpc://h:4214", {"timeout": 2.5}),
     ],
 )
-def test_a_url_says_where_and_who(url: str, address: str, options: dict[str, Any]) -> None:
+def test_url_gives_connect_arguments(url: str, address: str, options: dict[str, Any]) -> None:
     assert DIALECT.create_connect_args(make_url(url)) == ([address], options)
 
 
 @pytest.mark.parametrize("query", ["tls=perhaps", "timeout=soon", "colour=blue"])
-def test_an_option_that_is_none_is_refused(query: str) -> None:
+def test_unknown_url_option_is_refused(query: str) -> None:
     with pytest.raises(ConfigError, match=query.split("=")[0]):
         DIALECT.create_connect_args(make_url(f"swanlake://h?{query}"))
 
 
-def test_no_repr_of_an_engine_shows_a_token() -> None:
+def test_engine_repr_hides_token() -> None:
     for url in ("swanlake://h?token=secret", "swanlake://:secret@h"):
         engine = sa.create_engine(url)
         assert "secret" not in f"{engine!r} {engine.url} {engine.url!r}"
@@ -64,20 +64,20 @@ def test_no_repr_of_an_engine_shows_a_token() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "used"),
+    ("credentials", "used"),
     [({}, "from the shell"), ({"token": "mine"}, "mine"), ({"user": "u", "password": "p"}, None)],
 )
-def test_the_token_of_the_environment_is_for_who_brings_nothing(
-    given: dict[str, str], used: str | None, monkeypatch: pytest.MonkeyPatch
+def test_token_of_environment_is_the_default(
+    credentials: dict[str, str], used: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: dict[str, Any] = {}
     monkeypatch.setattr(dbapi, "connect", lambda url, **options: seen.update(options))
     monkeypatch.setenv("SWANLAKE_TOKEN", "from the shell")
-    DIALECT.connect("grpc://h", **given)
+    DIALECT.connect("grpc://h", **credentials)
     assert seen.get("token") == used
 
 
-def test_what_ends_a_connection_ends_it_for_the_pool() -> None:
+def test_is_disconnect_by_error() -> None:
     for error in (ConnectionLost("x"), SessionLost("x"), ClientClosed("x")):
         assert DIALECT.is_disconnect(error, None, None)
     assert not DIALECT.is_disconnect(QueryError("x"), None, None)
@@ -105,11 +105,11 @@ TYPES = [
         "STRUCT(a STRUCT(b INTEGER)[])[]",
     ],
 )
-def test_a_type_that_is_reflected_is_written_as_it_was(text: str) -> None:
+def test_reflected_type_compiles_to_its_name(text: str) -> None:
     assert DIALECT.type_compiler_instance.process(parse_type(text)) == text
 
 
-def test_nested_types_tell_what_is_in_them() -> None:
+def test_nested_types_are_parsed() -> None:
     struct = parse_type("STRUCT(a DECIMAL(10,2), b HUGEINT)")
     assert isinstance(struct, STRUCT)
     assert (struct.fields["a"].scale, type(struct.fields["b"])) == (2, HUGEINT)  # type: ignore[attr-defined]
@@ -119,12 +119,12 @@ def test_nested_types_tell_what_is_in_them() -> None:
     assert parse_type("ENUM('a', 'it''s, ok')").enums == ["a", "it's, ok"]  # type: ignore[attr-defined]
 
 
-def test_a_type_without_a_counterpart_is_said_to_be_one() -> None:
+def test_unknown_type_warns() -> None:
     with pytest.warns(exc.SAWarning, match="QUBIT"):
         assert isinstance(parse_type("QUBIT"), sa.types.NullType)
 
 
-def test_names_are_quoted_where_they_must_be() -> None:
+def test_names_are_quoted_if_needed() -> None:
     table = sa.table("Capital", sa.column("select"), sa.column('a"b'), sa.column("plain"))
     assert text_of(sa.select(table)) == (
         'SELECT "Capital"."select", "Capital"."a""b", "Capital".plain FROM "Capital"'
@@ -134,7 +134,7 @@ def test_names_are_quoted_where_they_must_be() -> None:
     )
 
 
-def test_every_reserved_word_is_quoted() -> None:
+def test_reserved_words_are_quoted() -> None:
     duckdb = pytest.importorskip("duckdb")
     sql = "SELECT keyword_name FROM duckdb_keywords() WHERE keyword_category = 'reserved'"
     with duckdb.connect() as connection:
@@ -143,7 +143,7 @@ def test_every_reserved_word_is_quoted() -> None:
 
 
 def test_parameters_are_numbered() -> None:
-    """DuckDB counts the ? of this statement in another order."""
+    """DuckDB does not number the ? of this statement in textual order."""
     table = sa.table("t", sa.column("a"), sa.column("b"))
     other = sa.select(sa.literal("x").label("b")).subquery("other")
     change = sa.update(table).values(a=1).where(table.c.b == other.c.b)
@@ -152,7 +152,7 @@ def test_parameters_are_numbered() -> None:
     )
 
 
-def test_expressions_are_duckdbs() -> None:
+def test_expressions_compile_to_duckdb_sql() -> None:
     x, j = sa.column("x", sa.Integer), sa.column("j", sa.JSON)
     as_text = {"compile_kwargs": {"literal_binds": True}}
     assert text_of(x // 2, **as_text) == "x // 2"
@@ -166,7 +166,7 @@ def test_expressions_are_duckdbs() -> None:
     assert text_of(sa.literal(b"\x00'"), **as_text) == "from_hex('0027')"
 
 
-def test_a_table_is_made_of_what_ducklake_keeps() -> None:
+def test_create_table_omits_unsupported_constraints() -> None:
     meta = sa.MetaData()
     parent = sa.Table("parent", meta, sa.Column("id", sa.Integer, primary_key=True))
     assert text_of(CreateTable(parent)) == "CREATE TABLE parent ( id INTEGER NOT NULL )"
@@ -176,7 +176,7 @@ def test_a_table_is_made_of_what_ducklake_keeps() -> None:
     assert text_of(CreateIndex(next(iter(child.indexes)))).startswith("SELECT 'DuckLake has no")
 
 
-def test_a_temporary_table_keeps_its_constraints() -> None:
+def test_temporary_table_has_its_constraints() -> None:
     key = sa.Column("id", sa.Integer, primary_key=True)
     table = sa.Table("mine", sa.MetaData(), key, prefixes=["TEMPORARY"])
     assert text_of(CreateTable(table)).endswith("( id INTEGER NOT NULL, PRIMARY KEY (id) )")

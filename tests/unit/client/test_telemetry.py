@@ -1,4 +1,4 @@
-"""What a pool tells, with an OpenTelemetry that only takes notes."""
+"""Log lines, spans and metrics of a pool, with a fake OpenTelemetry."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from swanlake.client import telemetry
-from swanlake.client.options import PoolConfig
-from swanlake.client.pool_core import PoolCore
-from swanlake.client.telemetry import Telemetry
+from swanlake.client.api.options import PoolConfig
+from swanlake.client.pool import telemetry
+from swanlake.client.pool.core import PoolCore
+from swanlake.client.pool.telemetry import Telemetry
 
 NAME = "db.client.connection.pool.name"
 
 
 class Notes:
-    """Spans, measurements, and how to ask for what is only observed."""
+    """Recorded spans and measurements, and the observable callbacks."""
 
     def __init__(self) -> None:
         self.spans: list[tuple[str, dict[str, str]]] = []
@@ -87,7 +87,7 @@ def test_spans_and_metrics(notes: Notes) -> None:
     ]
 
 
-def test_no_span_is_made_for_nobody(notes: Notes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_span_without_tracer_provider(notes: Notes, monkeypatch: pytest.MonkeyPatch) -> None:
     trace: Any = sys.modules["opentelemetry.trace"]
     monkeypatch.setattr(trace, "get_tracer_provider", trace.ProxyTracerProvider)
     with new_telemetry().span("swanlake.acquire"):
@@ -95,7 +95,7 @@ def test_no_span_is_made_for_nobody(notes: Notes, monkeypatch: pytest.MonkeyPatc
     assert notes.spans == []
 
 
-def test_without_opentelemetry_nothing_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pool_works_without_opentelemetry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     telemetry._instruments.cache_clear()
     pool = new_telemetry()
@@ -105,11 +105,11 @@ def test_without_opentelemetry_nothing_is_missing(monkeypatch: pytest.MonkeyPatc
     telemetry._instruments.cache_clear()
 
 
-def test_a_line_names_the_pool_and_the_connection(caplog: pytest.LogCaptureFixture) -> None:
+def test_log_line_names_pool_and_connection(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "swanlake.pool")
     pool = new_telemetry()
     pool.event("resized to %d..%d connections", 1, 2)
-    pool.of_connection("4711", "closed")
+    pool.connection_event("4711", "closed")
     assert caplog.messages == [
         "pool mine: resized to 1..2 connections",
         "pool mine: connection 4711 closed",

@@ -1,4 +1,4 @@
-"""A catalog that changed is read by one, and the others wait."""
+"""A changed catalog is refreshed by one caller while the others wait."""
 
 from __future__ import annotations
 
@@ -7,93 +7,93 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from swanlake.engine.catalog_reads import CatalogReads
+from swanlake.engine.catalog_refresh import CatalogRefreshes
 from swanlake.errors import QueryCancelled
-from tests.flight import eventually
+from tests.waiting import eventually
 
 
-def nothing() -> None:
+def never_cancelled() -> None:
     pass
 
 
 class Catalog:
-    """Counts how often it is read, and takes its time until it is told to go on."""
+    """Records its refreshes, each of which blocks until the test lets it finish."""
 
     def __init__(self) -> None:
-        self.begun: list[str] = []
-        self.may_end = threading.Event()
+        self.reads_started: list[str] = []
+        self.may_finish = threading.Event()
 
     def read(self, name: str) -> None:
-        self.begun.append(name)
-        assert self.may_end.wait(10)
+        self.reads_started.append(name)
+        assert self.may_finish.wait(10)
 
 
-def test_what_did_not_change_is_not_read() -> None:
+def test_unchanged_catalog_is_not_read() -> None:
     catalog = Catalog()
-    reads = CatalogReads(catalog.read)
-    reads.catch_up("sales", nothing)
-    reads.changed("stock")
-    reads.catch_up("sales", nothing)
-    assert (catalog.begun, reads.pending) == ([], ["stock"])
+    refreshes = CatalogRefreshes(catalog.read)
+    refreshes.refresh("sales", never_cancelled)
+    refreshes.mark_changed("stock")
+    refreshes.refresh("sales", never_cancelled)
+    assert (catalog.reads_started, refreshes.stale_catalogs) == ([], ["stock"])
 
 
-def test_one_reads_for_all() -> None:
+def test_concurrent_callers_share_one_read() -> None:
     catalog = Catalog()
-    reads = CatalogReads(catalog.read)
+    refreshes = CatalogRefreshes(catalog.read)
     for _ in range(3):
-        reads.changed("sales")
+        refreshes.mark_changed("sales")
     with ThreadPoolExecutor(8) as threads:
-        waiting = [threads.submit(reads.catch_up, "sales", nothing) for _ in range(8)]
-        eventually(lambda: catalog.begun)
-        catalog.may_end.set()
-        for one in waiting:
-            one.result(10)
-    assert (catalog.begun, reads.pending) == (["sales"], [])
+        waiting = [threads.submit(refreshes.refresh, "sales", never_cancelled) for _ in range(8)]
+        eventually(lambda: catalog.reads_started)
+        catalog.may_finish.set()
+        for future in waiting:
+            future.result(10)
+    assert (catalog.reads_started, refreshes.stale_catalogs) == (["sales"], [])
 
 
-def test_what_changes_while_it_is_read_is_read_again() -> None:
+def test_change_during_a_read_causes_another_read() -> None:
     catalog = Catalog()
-    reads = CatalogReads(catalog.read)
-    reads.changed("sales")
+    refreshes = CatalogRefreshes(catalog.read)
+    refreshes.mark_changed("sales")
     with ThreadPoolExecutor(1) as threads:
-        first = threads.submit(reads.catch_up, "sales", nothing)
-        eventually(lambda: catalog.begun)
-        reads.changed("sales")
-        catalog.may_end.set()
+        first = threads.submit(refreshes.refresh, "sales", never_cancelled)
+        eventually(lambda: catalog.reads_started)
+        refreshes.mark_changed("sales")
+        catalog.may_finish.set()
         first.result(10)
-    assert reads.pending == ["sales"]
-    reads.catch_up("sales", nothing)
-    assert (catalog.begun, reads.pending) == (["sales", "sales"], [])
+    assert refreshes.stale_catalogs == ["sales"]
+    refreshes.refresh("sales", never_cancelled)
+    assert (catalog.reads_started, refreshes.stale_catalogs) == (["sales", "sales"], [])
 
 
-def test_a_reader_that_fails_leaves_it_to_the_next() -> None:
+def test_failed_read_is_retried_by_the_next_caller() -> None:
     failures = [RuntimeError("the database is away")]
 
     def read(name: str) -> None:
         if failures:
             raise failures.pop()
 
-    reads = CatalogReads(read)
-    reads.changed("sales")
+    refreshes = CatalogRefreshes(read)
+    refreshes.mark_changed("sales")
     with pytest.raises(RuntimeError):
-        reads.catch_up("sales", nothing)
-    assert reads.pending == ["sales"]
-    reads.catch_up("sales", nothing)
-    assert reads.pending == []
+        refreshes.refresh("sales", never_cancelled)
+    assert refreshes.stale_catalogs == ["sales"]
+    refreshes.refresh("sales", never_cancelled)
+    assert refreshes.stale_catalogs == []
 
 
-def test_who_waits_can_give_up() -> None:
+def test_waiter_can_be_cancelled() -> None:
     catalog = Catalog()
-    reads = CatalogReads(catalog.read)
-    reads.changed("sales")
+    refreshes = CatalogRefreshes(catalog.read)
+    refreshes.mark_changed("sales")
 
-    def unwanted() -> None:
+    def cancelled() -> None:
         raise QueryCancelled("no longer wanted")
 
     with ThreadPoolExecutor(1) as threads:
-        first = threads.submit(reads.catch_up, "sales", nothing)
-        eventually(lambda: catalog.begun)
+        first = threads.submit(refreshes.refresh, "sales", never_cancelled)
+        eventually(lambda: catalog.reads_started)
         with pytest.raises(QueryCancelled):
-            reads.catch_up("sales", unwanted)
-        catalog.may_end.set()
+            refreshes.refresh("sales", cancelled)
+        catalog.may_finish.set()
         first.result(10)

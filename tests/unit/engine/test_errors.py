@@ -1,4 +1,4 @@
-"""Which errors of DuckDB mean that others came first, and which only sound so."""
+"""Translation of DuckDB errors into conflicts, lock time-outs and interrupts."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ FAILED = "TransactionContext Error: Failed to commit: Failed to commit DuckLake 
         'IO Error: Failed to execute query "BEGIN": database is locked',
     ],
 )
-def test_a_commit_that_came_second_is_a_conflict(message: str) -> None:
+def test_lost_commit_becomes_a_conflict(message: str) -> None:
     assert isinstance(translate(duckdb.Error(message)), CommitConflict)
 
 
 @pytest.mark.parametrize("kind", [duckdb.TransactionException, duckdb.IOException])
-def test_what_another_program_keeps_locked_is_waited_for_in_vain(kind: type[duckdb.Error]) -> None:
+def test_postgres_lock_timeout_becomes_a_commit_lock_timeout(kind: type[duckdb.Error]) -> None:
     message = f"{FAILED}ERROR:  canceling statement due to lock timeout\nCONTEXT:  while deleting"
     assert isinstance(translate(kind(message)), CommitLockTimeout)
 
@@ -39,13 +39,13 @@ def test_what_another_program_keeps_locked_is_waited_for_in_vain(kind: type[duck
         "SELECT 'canceling statement due to lock timeout'::INTEGER",
     ],
 )
-def test_words_of_a_statement_are_no_conflict(sql: str) -> None:
+def test_conflict_words_in_user_data_are_not_a_conflict(sql: str) -> None:
     with pytest.raises(duckdb.Error) as failed:
         duckdb.connect().execute(sql).fetchall()
     assert type(translate(failed.value)) is QueryError
 
 
-def test_an_interrupt_is_known_by_its_kind_and_by_its_words() -> None:
+def test_interrupt_is_recognized_by_class_and_by_message() -> None:
     assert is_interrupt(duckdb.InterruptException("stopped"))
-    assert is_interrupt(OSError("INTERRUPT Error: Interrupted!"))  # as it comes through Arrow
+    assert is_interrupt(OSError("INTERRUPT Error: Interrupted!"))  # as Arrow reports it
     assert not is_interrupt(duckdb.ConversionException("Conversion Error: interrupted"))

@@ -1,4 +1,4 @@
-"""Where executors are told to look for the server."""
+"""The URL at which executors reach the server, and when they need it."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import pytest
 
 from swanlake.config import Settings
 from swanlake.errors import ConfigError
-from swanlake.pipeline.runners import open_lender
+from swanlake.jobs.selection import open_transfer_grants
 from swanlake.server.app import Server
 
 
 @pytest.mark.parametrize(
     "url", ["here", "grpc://here", "http://here:1", "grpc://:1", "grpc://here:x", "grpc://[1:2"]
 )
-def test_what_is_no_url_of_a_server_stops_the_start(tmp_path: Path, url: str) -> None:
-    with pytest.raises(ConfigError, match=r"advertised_url: .* is not the URL of this server"):
+def test_start_fails_when_advertised_url_is_not_a_server_url(tmp_path: Path, url: str) -> None:
+    with pytest.raises(ConfigError, match=r"advertised_url: .* is not a URL"):
         Server(Settings(home=tmp_path, advertised_url=url))
     assert list(tmp_path.iterdir()) == []
 
@@ -33,7 +33,7 @@ def test_what_is_no_url_of_a_server_stops_the_start(tmp_path: Path, url: str) ->
         ({"host": "0.0.0.0", "advertised_url": "grpc+tls://lake:1"}, "grpc+tls://lake:1"),
     ],
 )
-def test_the_address_that_others_can_use(settings: dict[str, Any], url: str) -> None:
+def test_advertised_url(settings: dict[str, Any], url: str) -> None:
     server = SimpleNamespace(
         _settings=Settings(**settings), url=f"grpc://{settings['host']}:7", port=7
     )
@@ -41,7 +41,7 @@ def test_the_address_that_others_can_use(settings: dict[str, Any], url: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("settings", "lends"),
+    ("settings", "expected"),
     [
         ({}, False),
         ({"spark_master": "local[2]"}, False),
@@ -51,7 +51,5 @@ def test_the_address_that_others_can_use(settings: dict[str, Any], url: str) -> 
         ({"spark_remote": "sc://there", "pipeline": "inline"}, False),
     ],
 )
-def test_only_work_that_is_done_elsewhere_needs_a_loan(
-    settings: dict[str, Any], lends: bool
-) -> None:
-    assert (open_lender(Settings(**settings)) is not None) == lends
+def test_only_remote_workers_need_transfer_grants(settings: dict[str, Any], expected: bool) -> None:
+    assert (open_transfer_grants(Settings(**settings)) is not None) == expected

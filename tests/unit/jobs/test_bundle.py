@@ -1,4 +1,4 @@
-"""What workers that have nothing of ours are sent."""
+"""The bundle for workers without our code."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import sys
 import zipfile
 from pathlib import Path
 
-from swanlake.pipeline.bundle import write_bundle
-from tests.spark_cluster import bare_python
+from swanlake.jobs.spark.bundle import write_bundle
+from tests.spark_cluster import minimal_python
 
 
-def test_a_python_without_our_code_runs_units_with_the_bundle(tmp_path: Path) -> None:
+def test_units_run_on_a_bare_python_with_the_bundle(tmp_path: Path) -> None:
     bundle = tmp_path / "bundle.zip"
     write_bundle(bundle)
     write_bundle(bundle)  # again, over the old one
@@ -21,13 +21,14 @@ def test_a_python_without_our_code_runs_units_with_the_bundle(tmp_path: Path) ->
     program = (
         "import sys\n"
         "sys.path.insert(0, sys.argv[1])\n"
-        "from swanlake.pipeline.worker import WarmUp, WorkerSpec, connection\n"
-        "from swanlake.pipeline import fetch\n"
-        "WarmUp().run(connection(WorkerSpec(urls=True)))\n"
+        "from swanlake.jobs.spark.worker import WarmUp, WorkerSpec, connection\n"
+        "from swanlake.jobs.segment_transfer import fetch\n"
+        "units = ('swanlake.queue.flush.units', 'swanlake.maintenance.compaction.units')\n"
+        "WarmUp(units).run(connection(WorkerSpec(urls=True)))\n"
         "print([name for name in ('google', 'psycopg', 'sqlalchemy') if name in sys.modules])\n"
     )
     answer = subprocess.run(
-        [bare_python(tmp_path / "bare"), "-c", program, str(tmp_path / "unpacked")],
+        [minimal_python(tmp_path / "bare"), "-c", program, str(tmp_path / "unpacked")],
         capture_output=True,
         text=True,
         timeout=100,
@@ -36,7 +37,7 @@ def test_a_python_without_our_code_runs_units_with_the_bundle(tmp_path: Path) ->
     assert (answer.stdout, answer.stderr) == ("[]\n", "")
 
 
-def test_the_bundle_fits_the_python_it_was_made_by(tmp_path: Path) -> None:
+def test_bundle_matches_the_python_version(tmp_path: Path) -> None:
     bundle = tmp_path / "bundle.zip"
     write_bundle(bundle)
     tag = f"cpython-3{sys.version_info.minor}"

@@ -1,4 +1,4 @@
-"""Who may fetch which file, and for how long."""
+"""Transfer grants: the files a token gives access to, and until when."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import threading
 import pytest
 
 from swanlake.errors import NotAuthenticated, NotFound, PipelineUnavailable
-from swanlake.pipeline import loans
-from swanlake.pipeline.loans import Lender, LentFile, Loan
+from swanlake.jobs.segment_transfer import grants as grants_module
+from swanlake.jobs.segment_transfer.grants import GrantedFile, TransferGrant, TransferGrants
 
-FILE = LentFile("/queue/a.arrows", 100)
+FILE = GrantedFile("/queue/a.arrows", 100)
 
 
 class Clock:
@@ -27,79 +27,77 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def lender(clock: Clock) -> Lender:
-    lender = Lender(60.0, clock)
-    lender.listen("grpc://here:1", b"PEM")
-    return lender
+def grants(clock: Clock) -> TransferGrants:
+    grants = TransferGrants(60.0, clock)
+    grants.set_address("grpc://here:1", b"PEM")
+    return grants
 
 
-def test_a_loan_is_good_for_its_files_and_no_others(lender: Lender) -> None:
-    with lender.lend({"a": FILE}) as loan, lender.lend({"b": FILE}) as other:
-        assert (loan.url, loan.certificates) == ("grpc://here:1", b"PEM")
-        assert lender.find(loan.token, "a") == FILE
+def test_grant_covers_only_its_own_files(grants: TransferGrants) -> None:
+    with grants.issue({"a": FILE}) as grant, grants.issue({"b": FILE}) as other:
+        assert (grant.url, grant.certificates) == ("grpc://here:1", b"PEM")
+        assert grants.find(grant.token, "a") == FILE
         with pytest.raises(NotFound, match="not for this segment"):
-            lender.find(loan.token, "b")
+            grants.find(grant.token, "b")
         with pytest.raises(NotFound):
-            lender.find(other.token, "a")
+            grants.find(other.token, "a")
 
 
-def test_a_loan_ends_with_its_job(lender: Lender) -> None:
-    def fail(loans: list[Loan]) -> None:
-        with lender.lend({"a": FILE}) as loan:
-            loans.append(loan)
+def test_grant_ends_with_its_job(grants: TransferGrants) -> None:
+    def fail(issued: list[TransferGrant]) -> None:
+        with grants.issue({"a": FILE}) as grant:
+            issued.append(grant)
             raise ZeroDivisionError
 
-    ended: list[Loan] = []
+    ended: list[TransferGrant] = []
     with pytest.raises(ZeroDivisionError):
         fail(ended)
-    with lender.lend({"a": FILE}) as loan:
-        ended.append(loan)
-    for one in ended:
-        assert not lender.knows(one.token)
+    with grants.issue({"a": FILE}) as grant:
+        ended.append(grant)
+    for grant in ended:
+        assert not grants.is_valid(grant.token)
         with pytest.raises(NotAuthenticated, match="over"):
-            lender.find(one.token, "a")
+            grants.find(grant.token, "a")
 
 
-def test_a_loan_ends_in_time(lender: Lender, clock: Clock) -> None:
-    with lender.lend({"a": FILE}) as loan:
+def test_grant_expires(grants: TransferGrants, clock: Clock) -> None:
+    with grants.issue({"a": FILE}) as grant:
         clock.now = 59.9
-        assert lender.knows(loan.token)
+        assert grants.is_valid(grant.token)
         clock.now = 60.0
-        assert not lender.knows(loan.token)
+        assert not grants.is_valid(grant.token)
         with pytest.raises(NotAuthenticated):
-            lender.find(loan.token, "a")
+            grants.find(grant.token, "a")
 
 
 @pytest.mark.parametrize("guess", ["", "x", "ü"])
-def test_what_is_no_token_is_not_known(lender: Lender, guess: str) -> None:
-    with lender.lend({"a": FILE}):
-        assert not lender.knows(guess)
+def test_unknown_token_is_refused(grants: TransferGrants, guess: str) -> None:
+    with grants.issue({"a": FILE}):
+        assert not grants.is_valid(guess)
         with pytest.raises(NotAuthenticated):
-            lender.find(guess, "a")
+            grants.find(guess, "a")
 
 
-def test_no_secret_is_shown(lender: Lender) -> None:
-    with lender.lend({"a": FILE}) as loan:
-        assert loan.token not in repr(loan) + repr(lender) + repr(vars(lender))
-        assert "PEM" not in repr(loan)
+def test_repr_hides_secrets(grants: TransferGrants) -> None:
+    with grants.issue({"a": FILE}) as grant:
+        assert grant.token not in repr(grant) + repr(grants) + repr(vars(grants))
+        assert "PEM" not in repr(grant)
 
 
-def test_a_job_waits_for_the_server_to_listen(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lender = Lender(60.0, clock)
+def test_job_waits_until_the_server_listens(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    grants = TransferGrants(60.0, clock)
     urls: list[str] = []
 
     def job() -> None:
-        with lender.lend({}) as loan:
-            urls.append(loan.url)
+        with grants.issue({}) as grant:
+            urls.append(grant.url)
 
     waiting = threading.Thread(target=job)
     waiting.start()
-    lender.listen("grpc://here:2")
+    grants.set_address("grpc://here:2")
     waiting.join(20)
     assert urls == ["grpc://here:2"]
-    monkeypatch.setattr(loans, "_LISTEN_SECONDS", 0.0)
+    monkeypatch.setattr(grants_module, "_LISTEN_SECONDS", 0.0)
     with pytest.raises(PipelineUnavailable, match="does not listen yet"):
-        with Lender(60.0, clock).lend({}):
+        with TransferGrants(60.0, clock).issue({}):
             pass

@@ -1,4 +1,4 @@
-"""Which Spark the settings mean, and what is told of it."""
+"""Spark options from settings, and what messages reveal of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from swanlake.config import Settings
 from swanlake.errors import ConfigError
-from swanlake.pipeline.spark import SparkOptions
+from swanlake.jobs.spark.session import SparkOptions
 
 
 def options(remote: str) -> SparkOptions:
@@ -22,8 +22,8 @@ def options(remote: str) -> SparkOptions:
         ("sc://[::1]:15002/;use_ssl=true;token=s3cr3t", "sc://[::1]:15002"),
     ],
 )
-def test_the_place_of_a_connect_server_is_told_without_its_token(remote: str, place: str) -> None:
-    assert options(remote).place == place
+def test_connect_server_is_named_without_its_token(remote: str, place: str) -> None:
+    assert options(remote).location == place
     assert options(remote).remote == remote
 
 
@@ -39,8 +39,8 @@ def test_the_place_of_a_connect_server_is_told_without_its_token(remote: str, pl
         "http://host/;token=s3cr3t",
     ],
 )
-def test_a_url_that_spark_would_quote_in_its_complaint_is_refused_without(remote: str) -> None:
+def test_invalid_connect_url_is_refused_without_quoting_it(remote: str) -> None:
     with pytest.raises(ConfigError) as refused:
         options(remote)
     assert "s3cr3t" not in str(refused.value)
-    assert "s3cr3t" not in SparkOptions(remote="sc://host;token=s3cr3t").place
+    assert "s3cr3t" not in SparkOptions(remote="sc://host;token=s3cr3t").location

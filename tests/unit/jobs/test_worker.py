@@ -1,4 +1,4 @@
-"""What a worker makes of errors, and where it keeps its files."""
+"""Errors and temporary files of workers."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 
 from swanlake.errors import PipelineFailed, QueryTimeout
-from swanlake.pipeline import scratch, worker
-from swanlake.pipeline.driver import first_sentence
-from swanlake.pipeline.worker import Done, Failed, Outcome, WorkerSpec, run_units
+from swanlake.jobs.spark import worker
+from swanlake.jobs.spark.driver import summarize_error
+from swanlake.jobs.spark.worker import WorkerSpec, run_units
 
 
 class Raise:
@@ -29,7 +29,7 @@ class Raise:
 
 
 class TempDirectory:
-    """A unit that tells where DuckDB spills."""
+    """A unit that returns DuckDB's temporary directory."""
 
     def run(self, connection: duckdb.DuckDBPyConnection) -> str:
         (found,) = connection.execute("SELECT current_setting('temp_directory')").fetchall()[0]
@@ -42,26 +42,25 @@ class Unportable(Exception):
 
 
 class RaiseUnportable:
-    """A unit that fails with an error that pickle cannot make again."""
+    """A unit that fails with an error that cannot be unpickled."""
 
     def run(self, connection: duckdb.DuckDBPyConnection) -> None:
         raise Unportable(1, 2)
 
 
-def outcome(unit: object) -> Outcome:
+def outcome(unit: object) -> object:
     batches = [pa.record_batch({"id": [0]})]
     (answer,) = run_units(batches, [pickle.dumps(unit)], pickle.dumps(WorkerSpec()))
-    found: Outcome = pickle.loads(answer.column("outcome")[0].as_py())
-    return found
+    return pickle.loads(answer.column("outcome")[0].as_py())
 
 
 def failure(unit: object) -> Exception:
     found = outcome(unit)
-    assert isinstance(found, Failed)
-    return found.error
+    assert isinstance(found, Exception)
+    return found
 
 
-def test_a_disk_that_refuses_says_whose_it_is() -> None:
+def test_disk_error_names_host_and_user() -> None:
     found = failure(Raise(PermissionError(errno.EACCES, "Permission denied", "/data/t")))
     assert type(found) is PipelineFailed
     for word in (os.uname().nodename, f"as user {os.getuid()}", "/data/t", "data path"):
@@ -71,25 +70,25 @@ def test_a_disk_that_refuses_says_whose_it_is() -> None:
 @pytest.mark.parametrize(
     "error", [duckdb.ConversionException("no"), QueryTimeout("late"), ValueError("wrong")]
 )
-def test_other_errors_stay_what_they_are(error: Exception) -> None:
+def test_picklable_errors_are_unchanged(error: Exception) -> None:
     found = failure(Raise(error))
     assert (type(found), str(found)) == (type(error), str(error))
 
 
-def test_an_error_that_cannot_travel_is_told() -> None:
+def test_unpicklable_error_is_replaced() -> None:
     assert str(failure(RaiseUnportable())) == "A unit failed: Unportable: 1 and 2"
 
 
-def test_each_worker_spills_to_a_directory_of_its_own(
+def test_each_worker_has_its_own_temp_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker._connections.clear()
     monkeypatch.setenv("SPARK_LOCAL_DIRS", f"/does/not/exist,{tmp_path}")
-    assert outcome(TempDirectory()) == Done(str(tmp_path / f"swanlake-worker-{os.getpid()}"))
+    assert outcome(TempDirectory()) == str(tmp_path / f"swanlake-worker-{os.getpid()}")
     worker._connections.clear()
     monkeypatch.setenv("SPARK_LOCAL_DIRS", "")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "other"))
-    assert scratch.scratch_directory() == tmp_path / "other"
+    assert worker.scratch_directory() == tmp_path / "other"
 
 
 @pytest.mark.parametrize(
@@ -112,5 +111,5 @@ def test_each_worker_spills_to_a_directory_of_its_own(
         ("", "ValueError"),
     ],
 )
-def test_the_sentence_that_counts_is_found(text: str, sentence: str) -> None:
-    assert first_sentence(ValueError(text)).startswith(sentence)
+def test_error_summary_finds_the_cause(text: str, sentence: str) -> None:
+    assert summarize_error(ValueError(text)).startswith(sentence)

@@ -1,4 +1,4 @@
-"""How long a commit waits for the lock, and when it comes back to be tried in another way."""
+"""How long a commit waits for the lock, and when it is retried."""
 
 from __future__ import annotations
 
@@ -8,47 +8,47 @@ from typing import Any, cast
 import pytest
 
 from swanlake.errors import CommitLockTimeout, CommitStateUnknown
-from swanlake.lake import commit
-from swanlake.lake.commit import Committed, Retries
-from swanlake.lake.operations import Commit
-from swanlake.lake.store import CatalogStore, Trouble
+from swanlake.lake.commit import protocol
+from swanlake.lake.commit.protocol import Committed, Retries
+from swanlake.lake.metastore.store import CatalogStore, ErrorKind
+from swanlake.lake.model.operations import Commit
 
 SHORT = Retries(attempts=3, first_wait=0, timeout=0.2, lock_wait=0.01)
 
 
 class Busy(Exception):
-    """Somebody else has the lock."""
+    """The lock is held by another connection."""
 
 
 class Deadlock(Exception):
-    """The database chose this one."""
+    """The database aborted this transaction."""
 
 
 class Store:
-    """A catalog of which nothing is asked but what an error means."""
+    """A store that only classifies errors."""
 
     name = "sales"
     errors = (Busy, Deadlock)
 
-    def trouble(self, error: Exception) -> Trouble:
-        return Trouble.LOCK_TIMEOUT if isinstance(error, Busy) else Trouble.TRANSIENT
+    def classify(self, error: Exception) -> ErrorKind:
+        return ErrorKind.LOCK_TIMEOUT if isinstance(error, Busy) else ErrorKind.TRANSIENT
 
 
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[float | None]]:
-    """Has attempts end as is said, and notes how long each would have waited for the lock."""
+    """Scripts the results of attempts, and records the lock wait of each."""
 
     def set_up(*ends: Exception | Committed) -> list[float | None]:
         left, seen = list(ends), list[float | None]()
 
-        def attempt(store: Any, change: Commit, retries: Retries, *rest: Any) -> Committed:
+        def attempt(store: Any, commits: Any, retries: Retries, *rest: Any) -> list[Committed]:
             seen.append(retries.lock_wait)
             end = left.pop(0)
             if isinstance(end, Exception):
                 raise end
-            return end
+            return [end]
 
-        monkeypatch.setattr(commit, "_attempt", attempt)
+        monkeypatch.setattr(protocol, "_attempt", attempt)
         return seen
 
     return set_up
@@ -56,52 +56,48 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[float | None]]:
 
 def apply(retries: Retries = SHORT) -> Committed:
     store = cast("CatalogStore", Store())
-    return commit.apply(store, Commit(()), retries, sleep=lambda seconds: None)
+    return protocol.apply(store, Commit(()), retries, sleep=lambda seconds: None)
 
 
-def test_a_short_wait_comes_back_at_once(waits: Callable[..., list[float | None]]) -> None:
+def test_short_lock_wait_is_not_retried(waits: Callable[..., list[float | None]]) -> None:
     seen = waits(Busy())
     with pytest.raises(CommitLockTimeout):
         apply()
     assert seen == [0.01]
 
 
-def test_who_may_have_committed_waits_as_long_as_it_may(
+def test_retry_after_a_lost_commit_waits_without_the_short_limit(
     waits: Callable[..., list[float | None]],
 ) -> None:
-    seen = waits(commit._LostDuringCommit(), Committed(7))
-    assert apply() == Committed(7)
+    seen = waits(protocol._LostDuringCommit(), Committed(7))
+    assert apply() == Committed(7, attempts=2)
     assert seen == [0.01, None]
 
 
-def test_who_may_have_committed_is_not_told_that_nothing_was_written(
+def test_lock_timeout_after_a_lost_commit_reports_unknown_state(
     waits: Callable[..., list[float | None]],
 ) -> None:
-    waits(commit._LostDuringCommit(), Busy(), Busy())
+    waits(protocol._LostDuringCommit(), Busy(), Busy())
     with pytest.raises(CommitStateUnknown):
         apply()
 
 
-def test_commits_of_a_group_that_failed_wait_as_long_as_they_may(
-    waits: Callable[..., list[float | None]], monkeypatch: pytest.MonkeyPatch
+def test_commits_of_a_failed_group_wait_without_the_short_limit(
+    waits: Callable[..., list[float | None]],
 ) -> None:
-    def fail(*arguments: Any) -> list[Committed]:
-        raise Deadlock
-
-    monkeypatch.setattr(commit, "_attempt_all", fail)
-    seen = waits(Committed(1), Committed(2))
+    seen = waits(Deadlock(), Committed(1), Committed(2))
     store = cast("CatalogStore", Store())
-    assert commit.apply_all(store, [Commit(()), Commit(())], SHORT) == [Committed(1), Committed(2)]
-    assert seen == [None, None]
+    assert protocol.apply_all(store, [Commit(()), Commit(())], SHORT) == [
+        Committed(1),
+        Committed(2),
+    ]
+    assert seen == [0.01, None, None]
 
 
-def test_a_group_for_which_there_is_no_lock_comes_back_whole(
-    monkeypatch: pytest.MonkeyPatch,
+def test_lock_timeout_of_a_group_fails_every_commit(
+    waits: Callable[..., list[float | None]],
 ) -> None:
-    def fail(*arguments: Any) -> list[Committed]:
-        raise Busy
-
-    monkeypatch.setattr(commit, "_attempt_all", fail)
+    waits(Busy())
     store = cast("CatalogStore", Store())
-    outcomes = commit.apply_all(store, [Commit(()), Commit(())], SHORT)
+    outcomes = protocol.apply_all(store, [Commit(()), Commit(())], SHORT)
     assert [type(one) for one in outcomes] == [CommitLockTimeout, CommitLockTimeout]

@@ -1,4 +1,4 @@
-"""Which snapshots go, and which rows only they could see."""
+"""Which snapshots expire, and which rows the retained ones can see."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swanlake.errors import InvalidRequest
-from swanlake.lake.expiry import Kept, check_rule, expired
-from swanlake.lake.reading import Snapshot
+from swanlake.lake.lifecycle.retention import RetainedSnapshots, check_rule, select_expired
+from swanlake.lake.read.metadata import Snapshot
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -20,7 +20,7 @@ def snapshot(id: int, age: timedelta) -> Snapshot:
     return Snapshot(id, NOW - age, 0, "")
 
 
-#: One an hour, the newest of this moment.
+#: One snapshot an hour, the newest at ``NOW``.
 HOURLY = [snapshot(id, (9 - id) * HOUR) for id in range(10)]
 
 
@@ -43,24 +43,24 @@ HOURLY = [snapshot(id, (9 - id) * HOUR) for id in range(10)]
         (3 * HOUR, 1, list(range(6))),
     ],
 )
-def test_age_and_number(
+def test_age_and_number_select_expired_snapshots(
     older_than: timedelta | datetime | None, keep_last: int | None, gone: list[int]
 ) -> None:
-    found = expired(HOURLY, NOW, older_than, keep_last)
-    assert [each.id for each in found] == gone
+    expired = select_expired(HOURLY, NOW, older_than, keep_last)
+    assert [each.id for each in expired] == gone
 
 
-def test_a_catalog_with_one_snapshot_keeps_it() -> None:
+def test_only_snapshot_never_expires() -> None:
     only = [snapshot(7, 1000 * HOUR)]
-    assert expired(only, NOW, timedelta(0), 1) == []
-    assert expired([], NOW, timedelta(0), None) == []
+    assert select_expired(only, NOW, timedelta(0), 1) == []
+    assert select_expired([], NOW, timedelta(0), None) == []
 
 
-def test_each_goes_by_its_own_time_where_times_and_ids_disagree() -> None:
+def test_snapshots_expire_by_time_not_by_id() -> None:
     """Stock DuckDB dates a snapshot when its transaction begins."""
     disagreeing = [snapshot(1, HOUR), snapshot(2, 5 * HOUR), snapshot(3, HOUR), snapshot(4, HOUR)]
-    found = expired(disagreeing, NOW, 2 * HOUR, None)
-    assert [each.id for each in found] == [2]
+    expired = select_expired(disagreeing, NOW, 2 * HOUR, None)
+    assert [each.id for each in expired] == [2]
 
 
 ages = st.timedeltas(min_value=timedelta(days=-3), max_value=timedelta(days=3000))
@@ -71,17 +71,17 @@ ages = st.timedeltas(min_value=timedelta(days=-3), max_value=timedelta(days=3000
     st.none() | ages,
     st.none() | st.integers(1, 50),
 )
-def test_any_rule(
+def test_any_rule_expires_only_old_snapshots_beyond_the_last(
     taken: list[tuple[int, timedelta]], older_than: timedelta | None, keep_last: int | None
 ) -> None:
     known = [snapshot(id, age) for id, age in taken]
-    gone = expired(known, NOW, older_than, keep_last)
+    gone = select_expired(known, NOW, older_than, keep_last)
     ids = [each.id for each in gone]
-    kept = sorted(each.id for each in known if each.id not in ids)
+    retained = sorted(each.id for each in known if each.id not in ids)
     assert ids == sorted(ids)
-    assert not known or max(each.id for each in known) in kept
+    assert not known or max(each.id for each in known) in retained
     last = sorted(each.id for each in known)[-(keep_last or 1) :]
-    assert set(last) <= set(kept)
+    assert set(last) <= set(retained)
     for each in known:
         may_go = each.id not in last and (older_than is not None or keep_last is not None)
         is_old = older_than is None or each.time < NOW - older_than
@@ -89,25 +89,25 @@ def test_any_rule(
 
 
 @given(st.sets(st.integers(0, 40), min_size=1), st.integers(0, 40), st.integers(1, 41) | st.none())
-def test_a_row_is_needed_while_a_kept_snapshot_is_in_its_life(
-    kept: set[int], begin: int, length: int | None
+def test_row_is_visible_if_a_retained_snapshot_is_in_its_range(
+    retained: set[int], begin: int, length: int | None
 ) -> None:
     end = None if length is None else begin + length
-    seen = end is None or any(begin <= id < end for id in kept)
-    assert Kept(kept).need(begin, end) == seen
-    assert Kept(kept).oldest == min(kept)
+    seen = end is None or any(begin <= id < end for id in retained)
+    assert RetainedSnapshots(retained).can_see(begin, end) == seen
+    assert RetainedSnapshots(retained).oldest == min(retained)
 
 
 @pytest.mark.parametrize(
     ("older_than", "keep_last", "complaint"),
     [
-        (None, None, "Say which snapshots may go"),
+        (None, None, "Say which snapshots expire"),
         (None, 0, "the newest one always stays"),
         (HOUR, -1, "the newest one always stays"),
         (datetime(2026, 1, 1), None, "has no time zone"),
     ],
 )
-def test_rules_that_say_nothing_or_the_impossible_are_refused(
+def test_empty_or_impossible_rule_is_refused(
     older_than: timedelta | datetime | None, keep_last: int | None, complaint: str
 ) -> None:
     with pytest.raises(InvalidRequest, match=complaint):

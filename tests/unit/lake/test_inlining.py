@@ -1,4 +1,4 @@
-"""Rows for the metadata: which can be kept, as what, and what a commit makes of them."""
+"""Inlined rows: which rows qualify, their encoding, and what a commit writes."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from sqlalchemy import bindparam, make_url
 from sqlalchemy.engine import Dialect
 from sqlalchemy.schema import CreateTable as MakeTable
 
-from swanlake.lake.conflicts import Act, Touch
-from swanlake.lake.inlined_tables import can_inline, rows_table
-from swanlake.lake.inlining import inlined
-from swanlake.lake.intents import inlining_tables, touches
-from swanlake.lake.lake import new_table
-from swanlake.lake.layout import Column, ColumnStats, SortKey, Table, TableOptions
-from swanlake.lake.operations import Commit, InlineInsert
-from swanlake.lake.options import StoredOptions
-from swanlake.lake.planning import plan
-from swanlake.lake.state import LiveTable
-from swanlake.lake.stats import TableColumnStats
-from swanlake.lake.store import Write
-from swanlake.lake.tables import tables_in
-from swanlake.lake.types import ColumnSpec
+from swanlake.lake.catalog import new_table
+from swanlake.lake.commit.conflicts import Action, TableIntent
+from swanlake.lake.commit.footprint import inlining_tables, table_intents
+from swanlake.lake.commit.planning import plan
+from swanlake.lake.commit.state import LiveTable
+from swanlake.lake.files.inlined_tables import can_inline, rows_table
+from swanlake.lake.files.inlining import inline_rows
+from swanlake.lake.metastore.store import Write
+from swanlake.lake.metastore.tables import tables_in
+from swanlake.lake.model.layout import Column, ColumnStats, SortKey, Table, TableOptions
+from swanlake.lake.model.operations import Commit, InlineInsert
+from swanlake.lake.model.options import StoredOptions
+from swanlake.lake.model.stats import TableColumnStats
+from swanlake.lake.model.types import ColumnSpec
 from tests.unit.lake.test_planning import NOON, TABLES, T, state
 
 
@@ -37,8 +37,8 @@ def table_of(*types: str) -> Table:
     return Table(5, "main", "t", "/data/main/t/", columns)
 
 
-def kept(type_: str, *values: Any, arrow: pa.DataType | None = None) -> InlineInsert:
-    made = inlined(table_of(type_), pa.table({"c": pa.array(values, arrow)}))
+def inlined(type_: str, *values: Any, arrow: pa.DataType | None = None) -> InlineInsert:
+    made = inline_rows(table_of(type_), pa.table({"c": pa.array(values, arrow)}))
     assert made is not None
     return made
 
@@ -90,14 +90,14 @@ def kept(type_: str, *values: Any, arrow: pa.DataType | None = None) -> InlineIn
         ("uuid", pa.uuid(), [UUID(int=1).bytes], [str(UUID(int=1))], (str(UUID(int=1)),) * 2),
     ],
 )
-def test_values(
+def test_values_are_converted_with_bounds(
     type_: str, arrow: pa.DataType, values: list[Any], expected: list[Any], bounds: tuple[str, str]
 ) -> None:
     storage = arrow.storage_type if isinstance(arrow, pa.BaseExtensionType) else arrow
-    given = pa.array([*values, None], storage)
+    array = pa.array([*values, None], storage)
     if storage is not arrow:
-        given = pa.ExtensionArray.from_storage(arrow, given)
-    made = inlined(table_of(type_), pa.table({"c": given}))
+        array = pa.ExtensionArray.from_storage(arrow, array)
+    made = inline_rows(table_of(type_), pa.table({"c": array}))
     assert made is not None
     assert made.rows == tuple((value,) for value in [*expected, None])
     nan = False if type_.startswith("float") else None
@@ -105,7 +105,7 @@ def test_values(
     assert pickle.loads(pickle.dumps(made)) == made
 
 
-def test_what_duckdb_hands_over_is_read_as_it_is() -> None:
+def test_arrow_extension_types_of_duckdb_are_read() -> None:
     with duckdb.connect() as duck:
         duck.execute("SET arrow_lossless_conversion = true")
         rows = duck.execute(
@@ -113,25 +113,25 @@ def test_what_duckdb_hands_over_is_read_as_it_is() -> None:
             "timestamp_s '2024-01-01 00:00:01', now() IS NULL"
         ).to_arrow_table()
     types = ("boolean", "varchar", "uuid", "json", "float32", "timestamp_s", "boolean")
-    made = inlined(table_of(*types), rows, blind=True)
+    made = inline_rows(table_of(*types), rows, blind=True)
     assert made is not None
     assert made.blind
     uuid = "00000000-0000-0000-0000-000000000001"
     assert made.rows == ((True, b"x", uuid, b"1", "1.5", "2024-01-01 00:00:01", False),)
 
 
-def test_nan_is_told_and_no_bound() -> None:
-    made = kept("float64", float("nan"), 1.0)
+def test_nan_is_recorded_and_not_a_bound() -> None:
+    made = inlined("float64", float("nan"), 1.0)
     assert made.rows == (("nan",), ("1.0",))
     assert made.column_stats == (ColumnStats(1, None, 2, 0, "1.0", "1.0", True),)
-    (stats,) = kept("float32", float("nan"), arrow=pa.float32()).column_stats
+    (stats,) = inlined("float32", float("nan"), arrow=pa.float32()).column_stats
     assert stats == ColumnStats(1, None, 1, 0, None, None, True)
 
 
-def test_bounds_of_texts_are_short_and_without_zeros() -> None:
-    (stats,) = kept("varchar", "z" * 1000).column_stats
+def test_text_bounds_are_cut_at_zero_bytes_and_256_characters() -> None:
+    (stats,) = inlined("varchar", "z" * 1000).column_stats
     assert (stats.min, stats.max) == ("z" * 256, None)
-    (stats,) = kept("varchar", "a\0b", "a\0c").column_stats
+    (stats,) = inlined("varchar", "a\0b", "a\0c").column_stats
     assert (stats.min, stats.max) == ("a", None)
 
 
@@ -145,12 +145,12 @@ def test_bounds_of_texts_are_short_and_without_zeros() -> None:
         ("timestamptz", -(2**63 - 1)),
     ],
 )
-def test_times_beyond_those_of_python_need_a_file(type_: str, value: int) -> None:
+def test_times_outside_the_range_of_python_are_not_inlined(type_: str, value: int) -> None:
     arrow = {"date": pa.date32(), "timestamp": pa.timestamp("us")}.get(
         type_, pa.timestamp("us", "UTC")
     )
     rows = pa.table({"c": pa.array([0, value], pa.int64()).cast(_number(type_)).cast(arrow)})
-    assert inlined(table_of(type_), rows) is None
+    assert inline_rows(table_of(type_), rows) is None
 
 
 def _number(type_: str) -> pa.DataType:
@@ -161,11 +161,11 @@ def _number(type_: str) -> pa.DataType:
 
 
 @pytest.mark.parametrize("type_", "int128 uint128 interval timetz variant geometry".split())
-def test_types_that_are_not_safe(type_: str) -> None:
+def test_unsafe_types_are_not_inlined(type_: str) -> None:
     assert not can_inline(table_of("int32", type_))
 
 
-def test_tables_that_can_take_rows() -> None:
+def test_can_inline_depends_on_table_layout() -> None:
     safe = table_of("int32", "varchar", "decimal(38,10)")
     assert can_inline(safe)
     assert not can_inline(replace(safe, encrypted=True))
@@ -197,7 +197,7 @@ def test_tables_that_can_take_rows() -> None:
         ),
     ],
 )
-def test_databases_keep_them_as_the_stock_extension_says(database: str, types: str) -> None:
+def test_column_types_match_the_stock_extension(database: str, types: str) -> None:
     words = (
         "boolean int8 int32 int64 uint16 uint64 float32 float64 decimal(9,2) date time timestamptz "
         "varchar blob uuid"
@@ -217,17 +217,17 @@ def test_databases_keep_them_as_the_stock_extension_says(database: str, types: s
 # ---- commits -----------------------------------------------------------------------------------
 
 
-def writes(*operations: Any, **found: Any) -> list[Write]:
-    return plan(Commit(operations), state(**found), TABLES, bindparam("earliest"), NOON).writes
+def writes(*operations: Any, **current: Any) -> list[Write]:
+    return plan(Commit(operations), state(**current), TABLES, bindparam("earliest"), NOON).writes
 
 
 def rows_into(written: list[Write], name: str) -> list[Any]:
-    found = [
+    rows = [
         write.rows or []
         for write in written
         if getattr(getattr(write.statement, "table", None), "name", "") == name
     ]
-    return [row for rows in found for row in rows]
+    return [row for written_rows in rows for row in written_rows]
 
 
 def made_by(written: list[Write]) -> list[str]:
@@ -238,7 +238,7 @@ def made_by(written: list[Write]) -> list[str]:
     ]
 
 
-def test_rows_get_ids_and_are_counted() -> None:
+def test_inlined_rows_get_ids_and_update_statistics() -> None:
     insert = InlineInsert(T, ((1,), (3,)), (ColumnStats(1, None, 2, 0, "1", "3"),))
     live = LiveTable(
         5, "main/t/", True, True, 10, 12, 900, {1: TableColumnStats(1, False, None, "2", "2")}
@@ -264,7 +264,7 @@ def test_rows_get_ids_and_are_counted() -> None:
     assert not any(isinstance(write.statement, MakeTable) for write in written)
 
 
-def test_what_is_known_of_a_column_is_written_if_it_changed() -> None:
+def test_column_stats_are_written_only_if_changed() -> None:
     insert = InlineInsert(T, ((5,),), (ColumnStats(1, None, 1, 0, "5", "5"),))
     known = {1: TableColumnStats(1, False, None, "1", "9")}
     live = LiveTable(5, "main/t/", True, True, 10, 10, 900, known)
@@ -276,7 +276,7 @@ def test_what_is_known_of_a_column_is_written_if_it_changed() -> None:
     assert (column["min_value"], column["max_value"]) == ("1", "10")
 
 
-def test_the_table_for_the_rows_is_made_once() -> None:
+def test_inlined_data_table_is_created_once() -> None:
     insert = InlineInsert(T, ((1,),), (ColumnStats(1, None, 1, 0, "1", "1"),))
     written = writes(insert, insert)
     assert made_by(written) == ["ducklake_inlined_data_5_5", "ducklake_inlined_delete_5"]
@@ -304,7 +304,7 @@ LIMIT = "data_inlining_row_limit"
         ({}, "BIGINT", False),
     ],
 )
-def test_a_new_table_may_come_with_room_for_rows(
+def test_new_table_gets_an_inlined_data_table_if_options_allow(
     options: dict[Any, str], columns: str, is_made: bool
 ) -> None:
     made = new_table("main", "new", [ColumnSpec("id", columns)])
@@ -317,7 +317,7 @@ def test_a_new_table_may_come_with_room_for_rows(
     assert snapshot["schema_version"] == 5
 
 
-def test_a_new_table_with_its_first_rows() -> None:
+def test_new_table_with_first_rows_creates_the_inlined_data_table_once() -> None:
     made = new_table("main", "new", [ColumnSpec("id", "BIGINT")])
     insert = InlineInsert(made, ((1,),), (ColumnStats(1, None, 1, 0, "1", "1"),))
     written = writes(made, insert, options=StoredOptions({(LIMIT, None, None): "10"}))
@@ -325,10 +325,13 @@ def test_a_new_table_with_its_first_rows() -> None:
     assert len(rows_into(written, "ducklake_inlined_data_20_5")) == 1
 
 
-def test_what_it_is_to_others() -> None:
+def test_inlined_inserts_have_intents_of_inserts() -> None:
     made = new_table("main", "new", [ColumnSpec("id", "BIGINT")])
     commit = Commit(
         (InlineInsert(T, (), (), blind=True), InlineInsert(T, (), ()), InlineInsert(made, (), ()))
     )
-    assert touches(commit) == [Touch(Act.APPEND, 5, "main.t"), Touch(Act.INSERT, 5, "main.t")]
+    assert table_intents(commit) == [
+        TableIntent(Action.APPEND, 5, "main.t"),
+        TableIntent(Action.INSERT, 5, "main.t"),
+    ]
     assert inlining_tables(commit) == [5]

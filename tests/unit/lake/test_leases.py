@@ -1,4 +1,4 @@
-"""Names that one process holds at a time, in files and in PostgreSQL."""
+"""Leases, which one process holds at a time, in files and in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -10,77 +10,79 @@ import psycopg
 import pytest
 
 from swanlake.errors import CatalogUnreachable
-from swanlake.lake.claims import Claims, FileClaims, PostgresClaims, lock_file
+from swanlake.lake.lifecycle.leases import FileLeases, Leases, PostgresLeases, try_lock_file
+from tests.waiting import eventually
 
-Process = Callable[[], Claims]
+Process = Callable[[], Leases]
 
 
 @pytest.fixture(params=["files", "postgres"])
 def process(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Process]:
-    """Makes the claims of one process after the other."""
-    made: list[Claims] = []
+    """Each call gives the leases of another process."""
+    made: list[Leases] = []
 
-    def claims() -> Claims:
+    def leases() -> Leases:
         if request.param == "files":
-            made.append(FileClaims(tmp_path / "claims"))
+            made.append(FileLeases(tmp_path / "claims"))
         else:
-            made.append(PostgresClaims(request.getfixturevalue("postgres_database")))
+            made.append(PostgresLeases(request.getfixturevalue("postgres_database")))
         return made[-1]
 
     if request.param == "postgres":
         request.getfixturevalue("postgres_database")
-    yield claims
+    yield leases
     for one in made:
         one.close()
 
 
-def test_a_name_has_one_holder(process: Process) -> None:
+def test_lease_has_one_holder(process: Process) -> None:
     one, other = process(), process()
-    assert one.take("queue:a")
-    assert not other.take("queue:a")
-    assert other.take("queue:b")
+    assert one.acquire("queue:a")
+    assert not other.acquire("queue:a")
+    assert other.acquire("queue:b")
 
 
-def test_a_name_that_is_held_can_be_taken_again_by_its_holder(process: Process) -> None:
+def test_holder_can_acquire_its_lease_again(process: Process) -> None:
     one, other = process(), process()
-    assert one.take("a")
-    assert one.take("a")
-    one.give("a")
-    assert other.take("a")
+    assert one.acquire("a")
+    assert one.acquire("a")
+    one.release("a")
+    assert other.acquire("a")
 
 
-def test_a_name_is_free_when_it_is_given_back(process: Process) -> None:
+def test_released_lease_is_free(process: Process) -> None:
     one, other = process(), process()
-    one.take("a")
-    one.give("a")
-    assert other.take("a")
-    assert not one.take("a")
+    one.acquire("a")
+    one.release("a")
+    assert other.acquire("a")
+    assert not one.acquire("a")
 
 
-def test_all_names_are_free_when_a_process_is_gone(process: Process) -> None:
+def test_leases_of_a_closed_process_are_free(process: Process) -> None:
     one, other = process(), process()
     names = [f"queue:{number}" for number in range(20)]
-    assert all(one.take(name) for name in names)
+    assert all(one.acquire(name) for name in names)
     one.close()
-    assert all(other.take(name) for name in names)
+    # PostgreSQL ends a backend a moment after its client disconnects.
+    eventually(lambda: all(other.acquire(name) for name in names))
 
 
-def test_a_name_that_is_not_held_can_be_given_back(process: Process) -> None:
+def test_release_by_another_process_has_no_effect(process: Process) -> None:
     one, other = process(), process()
-    one.take("a")
-    other.give("a")
-    assert not other.take("a")
+    one.acquire("a")
+    other.release("a")
+    assert not other.acquire("a")
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "../x", "é", "a b", "%2F", "'; --", "x" * 60])
-def test_any_text_is_a_name(process: Process, name: str) -> None:
+def test_lease_name_can_be_any_text(process: Process, name: str) -> None:
     one, other = process(), process()
-    assert one.take(name)
-    assert not other.take(name)
-    assert other.take(name + "!")
+    assert one.acquire(name)
+    assert not other.acquire(name)
+    assert other.acquire(name + "!")
 
 
-def test_a_file_that_is_removed_while_another_wants_it_is_made_anew(
+def test_lock_file_removed_before_the_lock_is_created_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "one.lock"
@@ -92,9 +94,9 @@ def test_a_file_that_is_removed_while_another_wants_it_is_made_anew(
         flock(descriptor, how)
 
     monkeypatch.setattr(fcntl, "flock", flock_after_removal)
-    assert lock_file(path) is not None
+    assert try_lock_file(path) is not None
     assert path.exists()
-    assert lock_file(path) is None
+    assert try_lock_file(path) is None
 
 
 def lose_connections(url: str) -> None:
@@ -105,29 +107,29 @@ def lose_connections(url: str) -> None:
         )
 
 
-def test_a_lost_connection_is_replaced_and_the_name_taken_again(postgres_database: str) -> None:
-    one, other = PostgresClaims(postgres_database), PostgresClaims(postgres_database)
-    one.take("a")
+def test_lost_connection_is_replaced_and_the_lease_acquired_again(postgres_database: str) -> None:
+    one, other = PostgresLeases(postgres_database), PostgresLeases(postgres_database)
+    one.acquire("a")
     lose_connections(postgres_database)
-    assert one.take("a")
-    assert not other.take("a")
+    assert one.acquire("a")
+    assert not other.acquire("a")
     one.close()
     other.close()
 
 
-def test_a_name_that_another_took_meanwhile_is_lost(postgres_database: str) -> None:
-    one, other = PostgresClaims(postgres_database), PostgresClaims(postgres_database)
-    one.take("a")
+def test_lease_acquired_by_another_after_connection_loss_is_lost(postgres_database: str) -> None:
+    one, other = PostgresLeases(postgres_database), PostgresLeases(postgres_database)
+    one.acquire("a")
     lose_connections(postgres_database)
-    assert other.take("a")
-    assert not one.take("a")
+    assert other.acquire("a")
+    assert not one.acquire("a")
     one.close()
     other.close()
 
 
-def test_a_database_that_does_not_answer_is_said_to_be_unreachable() -> None:
-    claims = PostgresClaims("postgresql://127.0.0.1:1/none?connect_timeout=2")
-    with pytest.raises(CatalogUnreachable, match="to claim a"):
-        claims.take("a")
-    claims.give("a")
-    claims.close()
+def test_unreachable_database_is_reported() -> None:
+    leases = PostgresLeases("postgresql://127.0.0.1:1/none?connect_timeout=2")
+    with pytest.raises(CatalogUnreachable, match="to acquire the lease a"):
+        leases.acquire("a")
+    leases.release("a")
+    leases.close()

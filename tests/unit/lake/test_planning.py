@@ -1,4 +1,4 @@
-"""From a commit and the state of the catalog to rows: no database takes part."""
+"""Planning turns a commit and the state of the catalog into rows, without a database."""
 
 from __future__ import annotations
 
@@ -11,19 +11,29 @@ import pytest
 from sqlalchemy import bindparam
 
 from swanlake.errors import AlreadyExists, CommitConflict, InvalidRequest, NotFound
-from swanlake.lake.conflicts import Act, Touch
-from swanlake.lake.draft import State
-from swanlake.lake.intents import (
+from swanlake.lake.catalog import new_table
+from swanlake.lake.commit.conflicts import Action, TableIntent
+from swanlake.lake.commit.draft import State
+from swanlake.lake.commit.footprint import (
     created_names,
+    drop_intents,
     dropped_names,
-    drops,
     file_ids,
     needs_names,
-    touches,
+    table_intents,
 )
-from swanlake.lake.lake import new_table
-from swanlake.lake.layout import Column, ColumnStats, DataFile, DeleteFile, Table, directory_name
-from swanlake.lake.operations import (
+from swanlake.lake.commit.planning import plan
+from swanlake.lake.commit.state import Head, LiveTable
+from swanlake.lake.metastore.tables import tables_in
+from swanlake.lake.model.layout import (
+    Column,
+    ColumnStats,
+    DataFile,
+    DeleteFile,
+    Table,
+    directory_name,
+)
+from swanlake.lake.model.operations import (
     Commit,
     CreateSchema,
     CreateTable,
@@ -36,10 +46,7 @@ from swanlake.lake.operations import (
     Operation,
     SetProperty,
 )
-from swanlake.lake.planning import plan
-from swanlake.lake.state import Head, LiveTable
-from swanlake.lake.tables import tables_in
-from swanlake.lake.types import ColumnSpec
+from swanlake.lake.model.types import ColumnSpec
 
 TABLES = tables_in(None)
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -69,12 +76,12 @@ def live_file(file_id: int, table_id: int = 5) -> Any:
 
 
 def state(**parts: Any) -> State:
-    given: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "schemas": dict(SCHEMAS),
         "objects": dict(OBJECTS),
         "tables": {5: LiveTable(5, "main/t/", True), 6: LiveTable(6, "raw/u/", True)},
     }
-    return State(HEAD, **(given | parts))
+    return State(HEAD, **(defaults | parts))
 
 
 HEAD = Head(
@@ -87,9 +94,11 @@ HEAD = Head(
 )
 
 
-def rows_of(*operations: Operation, found: State | None = None) -> dict[str, list[dict[str, Any]]]:
-    """The new rows by table, without prefix and without what every commit adds alike."""
-    planned = plan(Commit(operations), found or state(), TABLES, bindparam("earliest"), NOON)
+def rows_of(
+    *operations: Operation, current: State | None = None
+) -> dict[str, list[dict[str, Any]]]:
+    """The new rows by table name without prefix, and without the ``earliest`` column."""
+    planned = plan(Commit(operations), current or state(), TABLES, bindparam("earliest"), NOON)
     made: dict[str, list[dict[str, Any]]] = {}
     for write in planned.writes:
         statement: Any = write.statement
@@ -99,15 +108,15 @@ def rows_of(*operations: Operation, found: State | None = None) -> dict[str, lis
     return made
 
 
-def changes_of(*operations: Operation, found: State | None = None) -> str:
-    (row,) = rows_of(*operations, found=found)["snapshot_changes"]
+def changes_of(*operations: Operation, current: State | None = None) -> str:
+    (row,) = rows_of(*operations, current=current)["snapshot_changes"]
     return str(row["changes_made"])
 
 
 # ---- what a commit touches ---------------------------------------------------------------------
 
 
-def test_touches_are_what_a_commit_does_to_tables_that_were_there() -> None:
+def test_table_intents_name_only_existing_tables() -> None:
     operation = new_table("main", "new", [ColumnSpec("id", "BIGINT")])
     merge = Merge(T, (1, 2), data_file("m"), 3, 0)
     commit = Commit(
@@ -122,29 +131,29 @@ def test_touches_are_what_a_commit_does_to_tables_that_were_there() -> None:
             SetProperty("k", "v"),
         )
     )
-    assert touches(commit) == [
-        Touch(Act.APPEND, 5, "main.t"),
-        Touch(Act.INSERT, 5, "main.t"),
-        Touch(Act.DELETE, 6, "raw.u"),
-        Touch(Act.MERGE, 5, "main.t"),
+    assert table_intents(commit) == [
+        TableIntent(Action.APPEND, 5, "main.t"),
+        TableIntent(Action.INSERT, 5, "main.t"),
+        TableIntent(Action.DELETE, 6, "raw.u"),
+        TableIntent(Action.MERGE, 5, "main.t"),
     ]
     assert created_names(commit) == [("main", "new"), ("s",)]
     assert needs_names(commit.operations)
     assert not needs_names([merge, Insert(T, ())])
 
 
-def test_drops_are_found_by_the_names_of_the_base() -> None:
+def test_drop_intents_resolve_names_at_the_base() -> None:
     commit = Commit((DropTable("MAIN", "T"), DropSchema("raw", cascade=True)))
-    assert drops(commit, SCHEMAS, OBJECTS) == [
-        Touch(Act.DROP, 5, "main.t"),
-        Touch(Act.DROP, 6, "Raw.u"),  # and not the view
+    assert drop_intents(commit, SCHEMAS, OBJECTS) == [
+        TableIntent(Action.DROP, 5, "main.t"),
+        TableIntent(Action.DROP, 6, "Raw.u"),  # not the view
     ]
     assert dropped_names(commit) == [("MAIN", "T")]
     nothing = (DropTable("raw", "v"), DropTable("gone", "t"), DropSchema("raw"), CreateSchema("s"))
-    assert drops(Commit(nothing), SCHEMAS, OBJECTS) == []
+    assert drop_intents(Commit(nothing), SCHEMAS, OBJECTS) == []
 
 
-def test_the_files_of_a_commit_are_those_it_deletes_from_drops_or_merges() -> None:
+def test_file_ids_include_deleted_dropped_and_merged_files() -> None:
     deleted = FileDelete(1, DeleteFile("d", 1, 1, 1))
     commit = Commit((Delete(T, (deleted,), (2,)), Merge(T, (3, 4), data_file("m"), 1, 0)))
     assert file_ids(commit) == {1, 2, 3, 4}
@@ -161,14 +170,14 @@ def test_the_files_of_a_commit_are_those_it_deletes_from_drops_or_merges() -> No
         ("ä", f"{UUID_1}/"),
     ],
 )
-def test_directories_are_names_only_where_names_are_plain(name: str, directory: str) -> None:
+def test_directory_is_the_name_only_if_the_name_is_plain(name: str, directory: str) -> None:
     assert directory_name(name, UUID_1) == directory
 
 
 # ---- ids ---------------------------------------------------------------------------------------
 
 
-def test_ids_are_given_in_order_and_the_snapshot_holds_the_next_ones() -> None:
+def test_ids_are_allocated_in_order_and_counted_in_the_snapshot() -> None:
     one = new_table("raw", "one", [ColumnSpec("id", "BIGINT")], partition_by=["id"])
     two = new_table("RAW", "two", [ColumnSpec("id", "BIGINT")])
     made = rows_of(CreateSchema("s"), one, two, Insert(two, (data_file("a"), data_file("b"))))
@@ -189,13 +198,13 @@ def test_ids_are_given_in_order_and_the_snapshot_holds_the_next_ones() -> None:
     )
 
 
-def test_a_change_of_data_moves_the_file_id_even_without_a_file() -> None:
-    found = state(data_files={1: live_file(1)})
-    (snapshot,) = rows_of(Delete(T, dropped=(1,)), found=found)["snapshot"]
+def test_data_change_without_a_file_advances_the_file_id() -> None:
+    current = state(data_files={1: live_file(1)})
+    (snapshot,) = rows_of(Delete(T, dropped=(1,)), current=current)["snapshot"]
     assert (snapshot["schema_version"], snapshot["next_file_id"]) == (4, 31)
 
 
-def test_a_commit_of_nothing_moves_nothing_and_says_nothing() -> None:
+def test_empty_commit_advances_no_id_and_records_no_change() -> None:
     made = rows_of(Insert(T, ()), Delete(T), SetProperty("k", "v"))
     assert made["snapshot"][0]["next_file_id"] == 30
     assert made["snapshot_changes"][0]["changes_made"] is None
@@ -206,10 +215,10 @@ def test_a_commit_of_nothing_moves_nothing_and_says_nothing() -> None:
 
 
 @pytest.mark.parametrize("has_stats", [True, False])
-def test_several_inserts_into_one_table_follow_on_each_other(has_stats: bool) -> None:
+def test_inserts_into_one_table_get_consecutive_row_ids(has_stats: bool) -> None:
     live = LiveTable(5, "main/t/", True, has_stats, 10, 100, 1000, {})
     inserts = [Insert(T, (data_file(f"f{n}", 10, n * 10),)) for n in range(3)]
-    made = rows_of(*inserts, found=state(tables={5: live}))
+    made = rows_of(*inserts, current=state(tables={5: live}))
     assert [row["row_id_start"] for row in made["data_file"]] == [100, 110, 120]
     if has_stats:
         assert "table_stats" not in made
@@ -221,7 +230,7 @@ def test_several_inserts_into_one_table_follow_on_each_other(has_stats: bool) ->
     assert (low, high) == ("0", "29")
 
 
-def test_several_inserts_into_a_new_table_follow_on_each_other() -> None:
+def test_inserts_into_a_new_table_get_consecutive_row_ids() -> None:
     operation = new_table("main", "new", [ColumnSpec("id", "BIGINT")])
     inserts = [Insert(operation, (data_file(f"f{n}", 10, n * 10),)) for n in range(2)]
     made = rows_of(operation, *inserts)
@@ -230,37 +239,37 @@ def test_several_inserts_into_a_new_table_follow_on_each_other() -> None:
     assert len(made["table_column_stats"]) == 1
 
 
-def test_a_delete_must_replace_the_delete_file_that_is_there() -> None:
+def test_delete_must_replace_the_current_delete_file() -> None:
     file = DeleteFile("d.parquet", 3, 100, 20)
-    found = state(data_files={1: live_file(1)}, delete_files={1: 9})
+    current = state(data_files={1: live_file(1)}, delete_files={1: 9})
     for replaces in (None, 8):
         with pytest.raises(CommitConflict, match=r"another delete file \(9\)"):
-            rows_of(Delete(T, (FileDelete(1, file, replaces),)), found=found)
-    (row,) = rows_of(Delete(T, (FileDelete(1, file, 9),)), found=found)["delete_file"]
+            rows_of(Delete(T, (FileDelete(1, file, replaces),)), current=current)
+    (row,) = rows_of(Delete(T, (FileDelete(1, file, 9),)), current=current)["delete_file"]
     assert (row["delete_file_id"], row["data_file_id"], row["delete_count"]) == (30, 1, 3)
     assert (row["begin_snapshot"], row["partial_max"]) == (8, None)
 
 
-def test_files_that_are_gone_or_of_another_table_are_a_conflict() -> None:
+def test_missing_file_or_file_of_another_table_is_a_conflict() -> None:
     for files in ({}, {1: live_file(1, table_id=6)}):
         for operation in (Delete(T, dropped=(1,)), Merge(T, (1,), data_file("m"), 1, 0)):
             with pytest.raises(
                 CommitConflict, match=r"Data file 1 of the table main\.t is no longer"
             ):
-                rows_of(operation, found=state(data_files=files))
+                rows_of(operation, current=state(data_files=files))
 
 
-def test_a_table_that_is_gone_is_a_conflict_that_names_both_snapshots() -> None:
-    with pytest.raises(CommitConflict, match=r"at snapshot 7, is no longer there at snapshot 7"):
-        rows_of(Insert(T, (data_file("a"),)), found=state(tables={}))
+def test_missing_table_is_a_conflict_that_names_both_snapshots() -> None:
+    with pytest.raises(CommitConflict, match=r"at snapshot 7, no longer exists at snapshot 7"):
+        rows_of(Insert(T, (data_file("a"),)), current=state(tables={}))
 
 
-def test_a_merge_schedules_its_sources_and_keeps_their_snapshots() -> None:
+def test_merge_schedules_its_sources_and_preserves_their_snapshots() -> None:
     whole = live_file(2)
     whole.path, whole.path_is_relative = "/elsewhere/2.parquet", False
-    found = state(data_files={1: live_file(1), 2: whole})
+    current = state(data_files={1: live_file(1), 2: whole})
     merge = Merge(T, (1, 2), data_file("m", 20), 3, 40, partial_max=6)
-    made = rows_of(merge, found=found)
+    made = rows_of(merge, current=current)
     assert made["files_scheduled_for_deletion"] == [
         {"data_file_id": 1, "path": "main/t/1.parquet", "path_is_relative": True},
         {"data_file_id": 2, "path": "/elsewhere/2.parquet", "path_is_relative": False},
@@ -268,38 +277,38 @@ def test_a_merge_schedules_its_sources_and_keeps_their_snapshots() -> None:
     (row,) = made["data_file"]
     assert (row["data_file_id"], row["begin_snapshot"], row["row_id_start"]) == (30, 3, 40)
     assert row["partial_max"] == 6
-    assert changes_of(merge, found=found) == "inline_flush:5,merge_adjacent:5"
+    assert changes_of(merge, current=current) == "inline_flush:5,merge_adjacent:5"
 
 
 @pytest.mark.parametrize("deletes", [{"delete_files": {2: 9}}, {"inlined_deletes": {2}}])
-def test_a_file_with_deleted_rows_is_not_merged(deletes: dict[str, Any]) -> None:
-    found = state(data_files={1: live_file(1), 2: live_file(2)}, **deletes)
+def test_merge_of_a_file_with_deleted_rows_is_a_conflict(deletes: dict[str, Any]) -> None:
+    current = state(data_files={1: live_file(1), 2: live_file(2)}, **deletes)
     with pytest.raises(CommitConflict, match="rows were deleted from data file 2"):
-        rows_of(Merge(T, (1, 2), data_file("m"), 3, 0), found=found)
+        rows_of(Merge(T, (1, 2), data_file("m"), 3, 0), current=current)
 
 
 # ---- names -------------------------------------------------------------------------------------
 
 
-def test_names_are_taken_and_found_without_regard_to_ascii_case_only() -> None:
+def test_names_ignore_ascii_case_only() -> None:
     columns = [ColumnSpec("id", "BIGINT")]
-    with pytest.raises(AlreadyExists, match=r"There is a table MAIN\.T already"):
+    with pytest.raises(AlreadyExists, match=r"The table MAIN\.T exists already"):
         rows_of(new_table("MAIN", "T", columns))
-    with pytest.raises(AlreadyExists, match=r"There is a view raw\.V already"):
+    with pytest.raises(AlreadyExists, match=r"The view raw\.V exists already"):
         rows_of(new_table("raw", "V", columns))
     with pytest.raises(AlreadyExists, match="The schema RAW exists already"):
         rows_of(CreateSchema("RAW"))
     with pytest.raises(AlreadyExists):
         rows_of(CreateSchema("s"), CreateSchema("S"))
     taken = state(objects={(0, "straße"): ("table", 5)})
-    assert changes_of(new_table("main", "STRASSE", columns), found=taken) == (
+    assert changes_of(new_table("main", "STRASSE", columns), current=taken) == (
         'created_table:"main"."STRASSE"'
     )
     with pytest.raises(NotFound, match=r"There is no table main\.strasse"):
-        rows_of(DropTable("main", "strasse"), found=taken)
+        rows_of(DropTable("main", "strasse"), current=taken)
 
 
-def test_a_drop_names_ids_and_a_schema_must_be_empty_unless_all_of_it_goes() -> None:
+def test_drop_records_ids_and_needs_an_empty_schema_or_cascade() -> None:
     assert changes_of(DropTable("main", "T")) == "dropped_table:5"
     assert changes_of(DropSchema("raw", cascade=True)) == (
         "dropped_schema:3,dropped_table:6,dropped_view:8"
@@ -311,7 +320,7 @@ def test_a_drop_names_ids_and_a_schema_must_be_empty_unless_all_of_it_goes() -> 
             rows_of(missing)
 
 
-def test_a_table_may_be_dropped_and_made_again_in_one_commit() -> None:
+def test_table_can_be_dropped_and_created_in_one_commit() -> None:
     operation = new_table("main", "t", [ColumnSpec("id", "BIGINT")])
     assert isinstance(operation, CreateTable)
     assert changes_of(DropTable("main", "t"), operation) == (

@@ -1,4 +1,4 @@
-"""What is said of columns is true of every value: bounds cover, and None where nothing is known."""
+"""Column statistics hold for every value: bounds cover all, and None means unknown."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swanlake.lake.layout import Column, ColumnStats, Table
-from swanlake.lake.stats import TableColumnStats, file_column_stats, from_file, merge
+from swanlake.lake.model.layout import Column, ColumnStats, Table
+from swanlake.lake.model.stats import TableColumnStats, file_column_stats, from_file, merge
 
 #: A type, its values, and how a value is written in the catalog.
 TYPES: dict[str, tuple[st.SearchStrategy[Any], Callable[[Any], str]]] = {
@@ -40,16 +40,16 @@ TYPES: dict[str, tuple[st.SearchStrategy[Any], Callable[[Any], str]]] = {
 def file_of(type_: str, values: list[Any]) -> ColumnStats:
     """The statistics of a file with these values; None is NULL."""
     write = TYPES[type_][1]
-    there = sorted(
+    non_null = sorted(
         (value for value in values if value is not None),
         key=(lambda text: text.encode()) if type_ == "varchar" else None,
     )
-    bounds = (write(there[0]), write(there[-1])) if there else (None, None)
-    return ColumnStats(1, 10, len(there), len(values) - len(there), *bounds)
+    bounds = (write(non_null[0]), write(non_null[-1])) if non_null else (None, None)
+    return ColumnStats(1, 10, len(non_null), len(values) - len(non_null), *bounds)
 
 
 @given(st.data())
-def test_bounds_cover_every_file_and_are_never_invented(data: st.DataObject) -> None:
+def test_merged_bounds_are_the_extremes_of_all_files(data: st.DataObject) -> None:
     type_ = data.draw(st.sampled_from(list(TYPES)))
     values, _ = TYPES[type_]
     files = data.draw(
@@ -61,20 +61,20 @@ def test_bounds_cover_every_file_and_are_never_invented(data: st.DataObject) -> 
     assert merged is not None
     everything = [value for file in files for value in file]
     assert merged.contains_null == (None in everything)
-    there = [value for value in everything if value is not None]
-    expected = file_of(type_, there)
+    non_null = [value for value in everything if value is not None]
+    expected = file_of(type_, non_null)
     if (merged.min, merged.max) == ("", None):
         assert type_ == "varchar"
         assert set(files[0]) == {None}
     else:
-        # Zero has two spellings, and either may stand for both.
+        # 0.0 and -0.0 are equal, so either may be the bound.
         zero = {"-0.0": "0.0"}
         assert zero.get(str(merged.min), merged.min) == zero.get(str(expected.min), expected.min)
         assert zero.get(str(merged.max), merged.max) == zero.get(str(expected.max), expected.max)
 
 
 @given(st.data())
-def test_the_order_of_files_does_not_matter(data: st.DataObject) -> None:
+def test_merge_is_independent_of_file_order(data: st.DataObject) -> None:
     type_ = data.draw(st.sampled_from([name for name in TYPES if name != "float64"]))
     values, _ = TYPES[type_]
     files = data.draw(st.lists(st.lists(values, min_size=1, max_size=3), min_size=1, max_size=5))
@@ -132,7 +132,7 @@ def test_the_order_of_files_does_not_matter(data: st.DataObject) -> None:
         ("time", ["00:00:00", "00:00:00.1", "09:00:00", "24:00:00"]),
     ],
 )
-def test_bounds_are_compared_by_their_meaning(type_: str, in_order: list[str]) -> None:
+def test_bounds_are_compared_as_values_of_their_type(type_: str, in_order: list[str]) -> None:
     for position, low in enumerate(in_order):
         for high in in_order[position:]:
             for first, second in ((low, high), (high, low)):
@@ -159,7 +159,7 @@ def test_bounds_are_compared_by_their_meaning(type_: str, in_order: list[str]) -
         ("no_such_type", "1"),
     ],
 )
-def test_a_bound_that_cannot_be_compared_becomes_unknown(type_: str, unreadable: str) -> None:
+def test_incomparable_bound_becomes_unknown(type_: str, unreadable: str) -> None:
     merged = merge(
         type_,
         TableColumnStats(1, False, None, "1", "1"),
@@ -168,24 +168,26 @@ def test_a_bound_that_cannot_be_compared_becomes_unknown(type_: str, unreadable:
     assert (merged.min, merged.max) == (None, None)
 
 
-def test_what_is_unknown_stays_unknown() -> None:
+def test_unknown_statistics_stay_unknown() -> None:
     file = ColumnStats(1, 1, 1, 0, "1", "2")
     assert merge("int32", TableColumnStats(1, None), file) == TableColumnStats(1)
     assert merge("int32", TableColumnStats(1, False), file) == TableColumnStats(1, False)
     known = TableColumnStats(1, False, None, "1", "2")
     assert merge("int32", known, ColumnStats(1)) == TableColumnStats(1)
-    # Alone, a bound of numbers would be misread.
+    # Stock DuckDB misreads a single bound of finite.
     assert merge("int32", known, ColumnStats(1, 1, 1, 0, "1")).min is None
 
 
-def test_nan_is_remembered_and_not_a_bound() -> None:
+def test_nan_is_merged_and_not_a_bound() -> None:
     nan = ColumnStats(1, 1, 1, 0, contains_nan=True)
-    some = ColumnStats(1, 1, 2, 0, "1.0", "2.0", False)
-    assert merge("float64", from_file(some), nan) == TableColumnStats(1, False, True, "1.0", "2.0")
-    assert merge("float64", from_file(nan), some) == TableColumnStats(1, False, True)
+    finite = ColumnStats(1, 1, 2, 0, "1.0", "2.0", False)
+    assert merge("float64", from_file(finite), nan) == TableColumnStats(
+        1, False, True, "1.0", "2.0"
+    )
+    assert merge("float64", from_file(nan), finite) == TableColumnStats(1, False, True)
 
 
-def test_only_columns_that_hold_values_have_statistics() -> None:
+def test_statistics_cover_leaf_columns_only() -> None:
     table = Table(
         1,
         "main",

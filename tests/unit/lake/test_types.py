@@ -6,8 +6,8 @@ import duckdb
 import pytest
 
 from swanlake.errors import InvalidRequest
-from swanlake.lake.layout import Column, Default
-from swanlake.lake.types import ColumnSpec, UnsupportedType, duckdb_type, number_columns
+from swanlake.lake.model.layout import Column, Default
+from swanlake.lake.model.types import ColumnSpec, UnsupportedType, duckdb_type, number_columns
 
 SIMPLE = {
     "BOOLEAN": "boolean",
@@ -44,12 +44,12 @@ SIMPLE = {
 
 
 def column(type_: str) -> Column:
-    (found,) = number_columns([ColumnSpec("x", type_)])
-    return found
+    (numbered,) = number_columns([ColumnSpec("x", type_)])
+    return numbered
 
 
 @pytest.mark.parametrize(("sql", "word"), SIMPLE.items())
-def test_every_simple_type_has_a_word_and_back(sql: str, word: str) -> None:
+def test_simple_type_round_trips(sql: str, word: str) -> None:
     assert column(sql) == Column(1, "x", word)
     assert duckdb_type(column(sql)) == sql
 
@@ -65,11 +65,11 @@ def test_every_simple_type_has_a_word_and_back(sql: str, word: str) -> None:
         ("GEOMETRY('OGC:CRS84')", "geometry"),
     ],
 )
-def test_other_spellings_are_understood(alias: str, word: str) -> None:
+def test_type_alias_is_normalized(alias: str, word: str) -> None:
     assert column(alias).type == word
 
 
-def test_ids_go_down_before_they_go_on() -> None:
+def test_column_ids_are_numbered_depth_first() -> None:
     columns = number_columns(
         [
             ColumnSpec("i", "INTEGER", nullable=False, default=Default("7")),
@@ -112,7 +112,7 @@ def test_ids_go_down_before_they_go_on() -> None:
 
 
 @pytest.mark.parametrize("sql", ['STRUCT("select" INTEGER, "a b" MAP(UUID, JSON[]))[]'])
-def test_the_type_is_valid_in_a_cast(sql: str) -> None:
+def test_duckdb_type_is_valid_in_a_cast(sql: str) -> None:
     text = duckdb_type(column(sql))
     assert duckdb.sqltype(text) == duckdb.sqltype(sql)
 
@@ -137,18 +137,18 @@ def test_the_type_is_valid_in_a_cast(sql: str) -> None:
         "",
     ],
 )
-def test_other_types_are_refused_in_one_sentence(sql: str) -> None:
+def test_unsupported_type_is_refused_in_one_line(sql: str) -> None:
     with pytest.raises(UnsupportedType) as refused:
         column(sql)
     assert refused.value.identifier == "UNSUPPORTED_TYPE"
     assert "\n" not in refused.value.message
 
 
-def test_a_field_may_be_named_collate() -> None:
+def test_field_can_be_named_collate() -> None:
     assert column('STRUCT("collate" INTEGER)').children[0].name == "collate"
 
 
-def test_the_list_of_columns_makes_sense() -> None:
+def test_invalid_column_list_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="at least one column"):
         number_columns([])
     with pytest.raises(InvalidRequest, match="'A' is there twice"):
@@ -160,7 +160,7 @@ def test_the_list_of_columns_makes_sense() -> None:
     assert len(number_columns([ColumnSpec("é", "INTEGER"), ColumnSpec("É", "INTEGER")])) == 2
 
 
-def test_words_of_other_catalogs() -> None:
+def test_type_names_of_other_writers_are_read() -> None:
     assert duckdb_type(Column(1, "x", "timestamp_us")) == "TIMESTAMP"
     assert duckdb_type(Column(1, "x", "time_ns")) == "TIME_NS"
     with pytest.raises(UnsupportedType, match="'point'"):

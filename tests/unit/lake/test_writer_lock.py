@@ -1,4 +1,4 @@
-"""Turns at a file: who gives up waiting leaves nothing behind."""
+"""The file writer lock: a waiter that times out holds nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from swanlake.lake.turns import FileTurns, TurnTimeout
+from swanlake.lake.commit.writer_lock import FileWriterLock, WriterLockTimeout
 
 
 def soon() -> float:
@@ -19,14 +19,14 @@ def soon() -> float:
 
 
 @pytest.fixture
-def elsewhere(tmp_path: Path) -> FileTurns:
+def elsewhere(tmp_path: Path) -> FileWriterLock:
     """The same file, as another process sees it."""
-    return FileTurns(tmp_path / "turns")
+    return FileWriterLock(tmp_path / "sales.turns")
 
 
 @pytest.fixture
 def late(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Threads that wait for a lock do not come to ask for it before this is set."""
+    """Delays blocking flock calls until it is set."""
     go = threading.Event()
     flock: Callable[[int, int], None] = fcntl.flock
 
@@ -39,14 +39,17 @@ def late(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     return go
 
 
-def test_a_thread_that_comes_late_locks_no_other_file(
-    tmp_path: Path, elsewhere: FileTurns, late: threading.Event
+def test_delayed_lock_thread_locks_no_reused_descriptor(
+    tmp_path: Path, elsewhere: FileWriterLock, late: threading.Event
 ) -> None:
     before = set(threading.enumerate())
-    with elsewhere.turn(soon()):
-        with pytest.raises(TurnTimeout), FileTurns(elsewhere.path).turn(time.monotonic() + 0.01):
-            pytest.fail("both had the turn")
-        # They get the numbers that were given back.
+    with elsewhere.hold(soon()):
+        with (
+            pytest.raises(WriterLockTimeout),
+            FileWriterLock(elsewhere.path).hold(time.monotonic() + 0.01),
+        ):
+            pytest.fail("both hold the lock")
+        # These reuse the numbers of closed descriptors.
         others = [os.open(tmp_path / f"other{i}", os.O_CREAT | os.O_RDWR) for i in range(8)]
         late.set()
     for thread in set(threading.enumerate()) - before:
@@ -58,16 +61,19 @@ def test_a_thread_that_comes_late_locks_no_other_file(
         os.close(descriptor)
 
 
-def test_who_gave_up_does_not_keep_the_turn_when_it_comes(elsewhere: FileTurns) -> None:
-    with elsewhere.turn(soon()):
-        with pytest.raises(TurnTimeout), FileTurns(elsewhere.path).turn(time.monotonic() + 0.01):
-            pytest.fail("both had the turn")
-    with FileTurns(elsewhere.path).turn(soon()):
+def test_timed_out_waiter_does_not_keep_the_lock(elsewhere: FileWriterLock) -> None:
+    with elsewhere.hold(soon()):
+        with (
+            pytest.raises(WriterLockTimeout),
+            FileWriterLock(elsewhere.path).hold(time.monotonic() + 0.01),
+        ):
+            pytest.fail("both hold the lock")
+    with FileWriterLock(elsewhere.path).hold(soon()):
         pass
 
 
-def test_a_lock_that_fails_is_no_turn(
-    monkeypatch: pytest.MonkeyPatch, elsewhere: FileTurns
+def test_failing_flock_raises_and_does_not_grant_the_lock(
+    monkeypatch: pytest.MonkeyPatch, elsewhere: FileWriterLock
 ) -> None:
     flock: Callable[[int, int], None] = fcntl.flock
 
@@ -78,8 +84,8 @@ def test_a_lock_that_fails_is_no_turn(
 
     monkeypatch.setattr(fcntl, "flock", fail)
     with (
-        elsewhere.turn(soon()),
+        elsewhere.hold(soon()),
         pytest.raises(OSError, match="no locks available"),
-        FileTurns(elsewhere.path).turn(soon()),
+        FileWriterLock(elsewhere.path).hold(soon()),
     ):
-        pytest.fail("both had the turn")
+        pytest.fail("both hold the lock")

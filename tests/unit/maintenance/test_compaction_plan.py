@@ -1,4 +1,4 @@
-"""Which files of a table are compacted, and which of them together."""
+"""The compaction plan: which files are merged, rewritten and skipped."""
 
 from __future__ import annotations
 
@@ -8,9 +8,14 @@ from typing import Any
 
 import pytest
 
-from swanlake.lake.layout import Column, Table
-from swanlake.lake.live_files import InlinedTable, LiveDeletes, LiveFile, TableFiles
-from swanlake.pipeline.compact_plan import CompactOptions, Group, Skipped, plan_compaction
+from swanlake.lake.model.layout import Column, Table
+from swanlake.lake.model.table_files import InlinedTable, LiveDeletes, LiveFile, TableFiles
+from swanlake.maintenance.compaction.plan import (
+    CompactOptions,
+    FileGroup,
+    SkippedFile,
+    plan_compaction,
+)
 
 COLUMNS = (Column(1, "id", "int64"), Column(2, "v", "varchar"))
 TABLE = Table(5, "main", "t", "/lake/main/t/", COLUMNS, snapshot_id=9)
@@ -36,27 +41,24 @@ def plan(*files: LiveFile, options: CompactOptions = OPTIONS) -> Any:
     return plan_compaction(TableFiles(TABLE, files), options)
 
 
-def test_nothing_to_do() -> None:
+def test_plan_is_empty_without_files() -> None:
     assert not plan()
     assert not plan(file())
     assert not plan(file(80), file(80))
 
 
-def test_small_files_become_one_and_large_ones_stay() -> None:
+def test_small_files_are_merged_and_large_ones_stay() -> None:
     one, large, two, three = file(), file(75), file(), file()
-    assert plan(one, large, two, three).merges == (Group((one, two, three)),)
+    assert plan(one, large, two, three).merges == (FileGroup((one, two, three)),)
 
 
 def test_merged_files_are_filled_up_to_the_target_in_order() -> None:
     files = [file(size) for size in (40, 40, 40, 30, 30, 70)]
-    assert plan(*files).merges == (Group(tuple(files[:2])), Group(tuple(files[2:5])))
+    assert plan(*files).merges == (FileGroup(tuple(files[:2])), FileGroup(tuple(files[2:5])))
 
 
-def test_a_few_files_may_not_be_worth_it() -> None:
-    files = [file(), file(), file()]
-    assert plan(*files, options=replace(OPTIONS, min_files=4)).merges == ()
-    assert len(plan(*files, options=replace(OPTIONS, min_files=3)).merges) == 1
-    assert not plan(files[0], options=replace(OPTIONS, min_files=1))
+def test_single_file_is_not_merged() -> None:
+    assert not plan(file())
 
 
 @pytest.mark.parametrize(
@@ -70,39 +72,39 @@ def test_a_few_files_may_not_be_worth_it() -> None:
         {"columns": (COLUMNS[0], Column(2, "v", "struct", children=(Column(3, "a", "int8"),)))},
     ],
 )
-def test_files_that_cannot_be_one(other: dict[str, Any]) -> None:
+def test_files_of_different_shape_are_not_merged(other: dict[str, Any]) -> None:
     same: dict[str, Any] = {"partition_id": 8, "partition_values": ("a",)}
     first, second, third = file(**same), file(**same | other), file(**same)
-    assert plan(first, second, third).merges == (Group((first, third)),)
+    assert plan(first, second, third).merges == (FileGroup((first, third)),)
 
 
-def test_names_of_columns_do_not_matter() -> None:
+def test_renamed_columns_do_not_prevent_a_merge() -> None:
     renamed = (Column(1, "number", "int64"), COLUMNS[1])
     assert len(plan(file(), file(columns=renamed)).merges) == 1
 
 
-def test_files_with_deleted_rows_are_rewritten_when_they_are_many() -> None:
+def test_file_is_rewritten_at_the_deleted_ratio() -> None:
     few, many, small = worn(4), worn(5), file()
     found = plan(few, many, small)
     assert found.merges == ()
-    assert found.rewrites == (Group((many,)),)
+    assert found.rewrites == (FileGroup((many,)),)
     assert found.rewrites[0].rows == 15
 
 
-def test_inlined_deletes_count_too() -> None:
+def test_inlined_deletes_count() -> None:
     both = replace(worn(4), inlined_deletes=((7, 5),))
     assert both.deleted_count == 5
-    assert plan(both).rewrites == (Group((both,)),)
+    assert plan(both).rewrites == (FileGroup((both,)),)
 
 
-def test_deletes_of_the_past_do_not_count() -> None:
+def test_ended_deletes_do_not_count() -> None:
     ended = LiveDeletes(99, "/d", 18, 4, end_snapshot=5)
     assert not plan(file(deletes=(ended,)))
 
 
-def test_a_large_file_is_rewritten_too_and_what_is_left_of_it_counts() -> None:
+def test_large_file_is_rewritten_by_its_remaining_size() -> None:
     files = [worn(10, size=size) for size in (120, 60, 60)]
-    assert plan(*files).rewrites == (Group((files[0], files[1])), Group((files[2],)))
+    assert plan(*files).rewrites == (FileGroup((files[0], files[1])), FileGroup((files[2],)))
 
 
 @pytest.mark.parametrize(
@@ -117,20 +119,20 @@ def test_a_large_file_is_rewritten_too_and_what_is_left_of_it_counts() -> None:
         ),
     ],
 )
-def test_what_cannot_be_read_is_skipped_and_said(obstacle: dict[str, Any], reason: str) -> None:
+def test_unreadable_file_is_skipped_with_a_reason(obstacle: dict[str, Any], reason: str) -> None:
     odd, one, two = file(**obstacle), file(), file()
     found = plan(odd, one, two)
-    assert found.merges == (Group((one, two)),)
-    assert found.skipped == (Skipped(odd.path, reason),)
+    assert found.merges == (FileGroup((one, two)),)
+    assert found.skipped == (SkippedFile(odd.path, reason),)
 
 
-def test_a_table_with_encrypted_files_is_left_alone() -> None:
+def test_encrypted_table_is_skipped() -> None:
     found = plan_compaction(TableFiles(replace(TABLE, encrypted=True), (file(), file())), OPTIONS)
     assert not found
     assert [one.reason for one in found.skipped] == ["encrypted files cannot be written"]
 
 
-def test_a_table_whose_column_is_called_as_ours_is_left_alone() -> None:
+def test_table_with_an_internal_column_name_is_skipped() -> None:
     (column, *others) = TABLE.columns
     table = replace(TABLE, columns=(replace(column, name="_SwanLake_Dead"), *others))
     found = plan_compaction(TableFiles(table, (file(), file())), OPTIONS)
@@ -138,30 +140,28 @@ def test_a_table_whose_column_is_called_as_ours_is_left_alone() -> None:
     assert "_swanlake_dead" in found.skipped[0].reason
 
 
-def test_inlined_rows_are_folded_when_there_are_enough() -> None:
+def test_inlined_rows_are_flushed() -> None:
     inlined = tuple(InlinedTable(f"inlined_{n}", n, TABLE) for n in (3, 4))
     table = TableFiles(TABLE, inlined=inlined)
-    assert plan_compaction(table, OPTIONS).folds == inlined
-    assert plan_compaction(table, replace(OPTIONS, min_inlined_rows=7)).folds == inlined
-    assert plan_compaction(table, replace(OPTIONS, min_inlined_rows=8)).folds == ()
+    assert plan_compaction(table, OPTIONS).inlined == inlined
 
 
-def test_no_more_files_than_allowed_are_taken() -> None:
+def test_max_files_limits_a_plan() -> None:
     files = [file(40) for _ in range(6)]
     limited = replace(OPTIONS, max_files=5)
     assert [len(group.files) for group in plan(*files, options=limited).merges] == [2, 2]
 
 
-def test_of_very_many_small_files_as_many_as_allowed_are_taken() -> None:
+def test_max_files_limits_a_group() -> None:
     files = [file(1) for _ in range(12)]
     limited = replace(OPTIONS, max_files=5)
-    assert plan(*files, options=limited).merges == (Group(tuple(files[:5])),)
+    assert plan(*files, options=limited).merges == (FileGroup(tuple(files[:5])),)
 
 
-def test_what_is_rewritten_does_not_depend_on_what_is_merged_first() -> None:
+def test_rewrites_do_not_depend_on_merges() -> None:
     small, deleted = [file(40) for _ in range(4)], [worn(10) for _ in range(4)]
     limited = replace(OPTIONS, max_files=4)
     before = plan(*small, *deleted, options=limited)
     assert before.merges
     after = plan(file(80), file(80), *deleted, options=limited)
-    assert before.rewrites == after.rewrites == (Group(tuple(deleted)),)
+    assert before.rewrites == after.rewrites == (FileGroup(tuple(deleted)),)

@@ -1,4 +1,4 @@
-"""The scheduler with a clock of the test's own, and nothing behind it."""
+"""The scheduler with a fake clock and a fake service."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from typing import Any, cast
 import pytest
 
 from swanlake.errors import CatalogUnreachable, MaintenanceRunning, QueryCancelled
-from swanlake.lake.history import Outcome
-from swanlake.lake.survey import CatalogSurvey, TableSurvey
-from swanlake.pipeline.maintain import Caller, Maintenance, MaintenanceSettings
-from swanlake.pipeline.scheduler import Scheduler
-from swanlake.pipeline.triggers import Job, PastRun, Rules, Subject, Window
+from swanlake.lake.lifecycle.history import Outcome
+from swanlake.lake.read.survey import CatalogSurvey, TableSurvey
+from swanlake.maintenance.runs import RunControl
+from swanlake.maintenance.scheduler import Scheduler
+from swanlake.maintenance.service import Maintenance
+from swanlake.maintenance.settings import MaintenanceSettings
+from swanlake.maintenance.triggers import JobTarget, PastRun, Rules, Window
 
 DAY = timedelta(days=1)
 WAIT_SECONDS = 30.0
@@ -28,13 +30,13 @@ class Clock:
         return self.now
 
 
-class PretendedMaintenance:
-    """Notes what it is told to do; ``troubles`` are raised in its place."""
+class FakeMaintenance:
+    """Records the jobs it runs; ``errors`` are raised instead of running."""
 
     def __init__(self, clock: Clock, rules: Rules) -> None:
         self.settings = MaintenanceSettings(rules=rules)
-        self.done: list[Subject] = []
-        self.troubles: dict[str, Exception] = {}
+        self.done: list[JobTarget] = []
+        self.errors: dict[str, Exception] = {}
         self._clock = clock
         self._past: list[PastRun] = []
         worn = TableSurvey(1, "main", "t", files=20, small_files=20)
@@ -44,36 +46,36 @@ class PretendedMaintenance:
         return ["a", "b"]
 
     def survey(self, catalog: str) -> CatalogSurvey:
-        self._trouble(f"survey {catalog}")
+        self._raise_for(f"survey {catalog}")
         return self.worn
 
-    def past(self) -> Iterator[PastRun]:
-        self._trouble("past")
+    def past_runs(self) -> Iterator[PastRun]:
+        self._raise_for("past")
         return iter(self._past)
 
-    def compact(self, catalog: str, table: tuple[str, str], caller: Caller) -> None:
-        self._do(Subject(Job.COMPACT, catalog, ".".join(table)), caller)
+    def compact(self, catalog: str, table: tuple[str, str], control: RunControl) -> None:
+        self._do(JobTarget("compact", catalog, ".".join(table)), control)
 
-    def expire(self, catalog: str, caller: Caller) -> None:
-        self._do(Subject(Job.EXPIRE, catalog), caller)
+    def expire(self, catalog: str, control: RunControl) -> None:
+        self._do(JobTarget("expire", catalog), control)
 
-    def cleanup(self, caller: Caller) -> None:
-        self._do(Subject(Job.CLEANUP), caller)
+    def cleanup(self, control: RunControl) -> None:
+        self._do(JobTarget("cleanup"), control)
 
-    def orphans(self, caller: Caller) -> None:
-        self._do(Subject(Job.ORPHANS), caller)
+    def orphans(self, control: RunControl) -> None:
+        self._do(JobTarget("orphans"), control)
 
-    def _do(self, subject: Subject, caller: Caller) -> None:
-        assert caller.patience == 0
-        caller.check()
+    def _do(self, subject: JobTarget, control: RunControl) -> None:
+        assert control.lock_timeout == 0
+        control.check()
         self.done.append(subject)
-        outcome = Outcome.FAILED if subject.job in self.troubles else Outcome.DONE
+        outcome = Outcome.FAILED if subject.job in self.errors else Outcome.DONE
         self._past.append(PastRun(subject, self._clock(), outcome))
-        self._trouble(subject.job)
+        self._raise_for(subject.job)
 
-    def _trouble(self, what: str) -> None:
-        if what in self.troubles:
-            raise self.troubles[what]
+    def _raise_for(self, what: str) -> None:
+        if what in self.errors:
+            raise self.errors[what]
 
 
 @pytest.fixture
@@ -81,51 +83,51 @@ def clock() -> Clock:
     return Clock()
 
 
-def pretended(clock: Clock, **rules: Any) -> tuple[PretendedMaintenance, Scheduler]:
-    maintenance = PretendedMaintenance(clock, Rules(snapshot_max_age=7 * DAY, **rules))
+def fake_scheduler(clock: Clock, **rules: Any) -> tuple[FakeMaintenance, Scheduler]:
+    maintenance = FakeMaintenance(clock, Rules(snapshot_max_age=7 * DAY, **rules))
     return maintenance, Scheduler(cast("Maintenance", maintenance), 300.0, clock)
 
 
 EVERYTHING = [
-    Subject(Job.COMPACT, "a", "main.t"),
-    Subject(Job.COMPACT, "b", "main.t"),
-    Subject(Job.EXPIRE, "a"),
-    Subject(Job.EXPIRE, "b"),
-    Subject(Job.CLEANUP),
-    Subject(Job.ORPHANS),
+    JobTarget("compact", "a", "main.t"),
+    JobTarget("compact", "b", "main.t"),
+    JobTarget("expire", "a"),
+    JobTarget("expire", "b"),
+    JobTarget("cleanup"),
+    JobTarget("orphans"),
 ]
 
 
-def test_everything_that_is_due_is_done_once(clock: Clock) -> None:
-    maintenance, scheduler = pretended(clock)
-    scheduler.look()
+def test_due_jobs_run_once(clock: Clock) -> None:
+    maintenance, scheduler = fake_scheduler(clock)
+    scheduler.run_due_jobs()
     assert maintenance.done == EVERYTHING
-    scheduler.look()
+    scheduler.run_due_jobs()
     assert maintenance.done == EVERYTHING
     clock.now += timedelta(minutes=10)
-    scheduler.look()
+    scheduler.run_due_jobs()
     assert maintenance.done == EVERYTHING + EVERYTHING[:-1]  # orphans once a day
 
 
-def test_nothing_begins_outside_the_window(clock: Clock) -> None:
-    maintenance, scheduler = pretended(clock, window=Window(time(4), time(5)))
-    scheduler.look()
+def test_no_job_starts_outside_the_window(clock: Clock) -> None:
+    maintenance, scheduler = fake_scheduler(clock, window=Window(time(4), time(5)))
+    scheduler.run_due_jobs()
     assert maintenance.done == []
     clock.now += timedelta(hours=1)
-    scheduler.look()
+    scheduler.run_due_jobs()
     assert maintenance.done == EVERYTHING
 
 
-def test_the_window_may_close_between_two_jobs(clock: Clock) -> None:
-    maintenance, scheduler = pretended(clock, window=Window(time(3), time(4)))
+def test_window_may_close_between_two_jobs(clock: Clock) -> None:
+    maintenance, scheduler = fake_scheduler(clock, window=Window(time(3), time(4)))
     begun = maintenance.compact
 
-    def slow(catalog: str, table: tuple[str, str], caller: Caller) -> None:
-        begun(catalog, table, caller)
+    def slow(catalog: str, table: tuple[str, str], control: RunControl) -> None:
+        begun(catalog, table, control)
         clock.now += timedelta(hours=1)
 
     maintenance.compact = slow  # type: ignore[method-assign]
-    scheduler.look()
+    scheduler.run_due_jobs()
     assert maintenance.done == EVERYTHING[:1]
 
 
@@ -133,45 +135,45 @@ def test_the_window_may_close_between_two_jobs(clock: Clock) -> None:
     "trouble",
     [
         CatalogUnreachable("The lake is gone."),
-        MaintenanceRunning("Somebody else is at it."),
+        MaintenanceRunning("Another server runs it."),
         RuntimeError("a defect"),
     ],
 )
-def test_a_failure_does_not_keep_the_rest_from_being_done(
+def test_failure_does_not_stop_other_jobs(
     clock: Clock, trouble: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
-    maintenance, scheduler = pretended(clock)
-    maintenance.troubles = {"compact": trouble, "cleanup": trouble}
+    maintenance, scheduler = fake_scheduler(clock)
+    maintenance.errors = {"compact": trouble, "cleanup": trouble}
     with caplog.at_level("INFO"):
-        scheduler.look()
+        scheduler.run_due_jobs()
     assert maintenance.done == EVERYTHING
     assert any(str(trouble) in record.getMessage() or record.exc_info for record in caplog.records)
 
 
-def test_a_catalog_that_cannot_be_looked_at_does_not_hide_the_others(
+def test_unreachable_catalog_does_not_hide_the_others(
     clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    maintenance, scheduler = pretended(clock)
-    maintenance.troubles = {"survey a": CatalogUnreachable("It is gone.")}
-    scheduler.look()
+    maintenance, scheduler = fake_scheduler(clock)
+    maintenance.errors = {"survey a": CatalogUnreachable("It is gone.")}
+    scheduler.run_due_jobs()
     assert {subject.catalog for subject in maintenance.done} == {"b", None}
-    assert "the catalog a cannot be looked at: It is gone." in caplog.messages
+    assert "the catalog a cannot be surveyed: It is gone." in caplog.messages
 
 
-def test_without_the_history_nothing_is_done(clock: Clock) -> None:
-    maintenance, scheduler = pretended(clock)
-    maintenance.troubles = {"past": CatalogUnreachable("It is gone.")}
-    scheduler.look()
+def test_no_job_runs_without_the_history(clock: Clock) -> None:
+    maintenance, scheduler = fake_scheduler(clock)
+    maintenance.errors = {"past": CatalogUnreachable("It is gone.")}
+    scheduler.run_due_jobs()
     assert maintenance.done == []
 
 
-def test_a_stop_ends_what_is_under_way_at_its_next_step(clock: Clock) -> None:
-    maintenance, _ = pretended(clock)
+def test_stop_ends_a_running_job_at_its_next_step(clock: Clock) -> None:
+    maintenance, _ = fake_scheduler(clock)
     reached, ended = threading.Event(), threading.Event()
 
-    def blocked(catalog: str, table: tuple[str, str], caller: Caller) -> None:
+    def blocked(catalog: str, table: tuple[str, str], control: RunControl) -> None:
         reached.set()
-        raises_when_stopped(caller.check)
+        raises_when_stopped(control.check)
         ended.set()
         raise QueryCancelled("The server is shutting down.")
 
@@ -185,7 +187,7 @@ def test_a_stop_ends_what_is_under_way_at_its_next_step(clock: Clock) -> None:
 
 
 def raises_when_stopped(check: Callable[[], None]) -> None:
-    """Steps one after the other, until the caller does not want more."""
+    """Runs steps until the check raises."""
     step = threading.Event()
     for _ in range(int(WAIT_SECONDS / 0.01)):
         try:
@@ -193,9 +195,9 @@ def raises_when_stopped(check: Callable[[], None]) -> None:
         except QueryCancelled:
             return
         step.wait(0.01)
-    raise AssertionError("nobody stopped it")
+    raise AssertionError("the job was not stopped")
 
 
-def test_a_stop_before_the_start_is_none(clock: Clock) -> None:
-    _, scheduler = pretended(clock)
+def test_stop_before_start_does_nothing(clock: Clock) -> None:
+    _, scheduler = fake_scheduler(clock)
     scheduler.stop(0)

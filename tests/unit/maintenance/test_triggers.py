@@ -1,4 +1,4 @@
-"""Which maintenance is due, without a lake and without waiting."""
+"""The decision which jobs are due."""
 
 from __future__ import annotations
 
@@ -10,32 +10,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swanlake.errors import ConfigError
-from swanlake.lake.history import Outcome
-from swanlake.lake.layout import TableOptions
-from swanlake.lake.survey import CatalogSurvey, TableSurvey
-from swanlake.pipeline.triggers import (
-    Due,
-    Job,
+from swanlake.lake.lifecycle.history import Outcome
+from swanlake.lake.model.layout import TableOptions
+from swanlake.lake.read.survey import CatalogSurvey, TableSurvey
+from swanlake.maintenance.registry import JOBS, find_due_jobs
+from swanlake.maintenance.triggers import (
+    DueJob,
+    JobTarget,
     PastRun,
     Rules,
-    Subject,
     Window,
     compact_reason,
-    due,
     expire_reason,
     parse_window,
 )
 
 NOW = datetime(2026, 11, 16, 3, 0, tzinfo=UTC)
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
-COMPACT, ORPHANS = Subject(Job.COMPACT, "a", "main.t"), Subject(Job.ORPHANS)
-#: A table with all that makes work.
+COMPACT, ORPHANS = JobTarget("compact", "a", "main.t"), JobTarget("orphans")
+#: A table that is due for compaction.
 WORN = TableSurvey(1, "main", "t", files=20, small_files=20, rows=100)
 PATIENT = TableOptions(deleted_ratio=0.5)
 
 
-def subjects(found: list[Due]) -> list[Subject]:
-    return [one.subject for one in found]
+def subjects(found: list[DueJob]) -> list[JobTarget]:
+    return [one.target for one in found]
 
 
 # ---- tables --------------------------------------------------------------------------------------
@@ -67,7 +66,7 @@ def subjects(found: list[Due]) -> list[Subject]:
         (TableSurvey(1, "main", "t", inlined_rows=1000), "1000 rows are in the metadata"),
     ],
 )
-def test_when_a_table_is_worth_the_work(table: TableSurvey, reason: str | None) -> None:
+def test_compact_reason(table: TableSurvey, reason: str | None) -> None:
     assert compact_reason(table, Rules()) == reason
 
 
@@ -80,11 +79,11 @@ def expires(snapshots: int, oldest: timedelta, age: timedelta | None, keep: int 
     return expire_reason(survey, rules, NOW) is not None
 
 
-def test_snapshots_are_kept_for_ever_unless_there_is_a_rule() -> None:
+def test_snapshots_never_expire_without_a_rule() -> None:
     assert not expires(1_000_000, 1000 * DAY, None, None)
 
 
-def test_snapshots_expire_by_age_by_number_or_by_both() -> None:
+def test_snapshots_expire_by_age_count_or_both() -> None:
     assert expires(5, 8 * DAY, 7 * DAY, None)
     assert not expires(5, 6 * DAY, 7 * DAY, None)
     assert expires(11, MINUTE, None, 10)
@@ -98,30 +97,30 @@ def test_snapshots_expire_by_age_by_number_or_by_both() -> None:
 # ---- the order, and the whole lake ---------------------------------------------------------------
 
 
-def test_all_jobs_in_their_order() -> None:
+def test_due_jobs_are_in_order() -> None:
     worn = CatalogSurvey((WORN,), 5, NOW - 9 * DAY, 3, NOW - 2 * DAY)
-    found = due(NOW, Rules(snapshot_max_age=7 * DAY), {"a": worn, "b": worn})
+    found = find_due_jobs(NOW, Rules(snapshot_max_age=7 * DAY), {"a": worn, "b": worn})
     assert subjects(found) == [
-        Subject(Job.COMPACT, "a", "main.t"),
-        Subject(Job.COMPACT, "b", "main.t"),
-        Subject(Job.EXPIRE, "a"),
-        Subject(Job.EXPIRE, "b"),
-        Subject(Job.CLEANUP),
+        JobTarget("compact", "a", "main.t"),
+        JobTarget("compact", "b", "main.t"),
+        JobTarget("expire", "a"),
+        JobTarget("expire", "b"),
+        JobTarget("cleanup"),
         ORPHANS,
     ]
-    assert found[4].reason == "6 files wait to be deleted"
+    assert found[4].candidate.reason == "6 files wait to be deleted"
 
 
-def test_files_that_wait_are_deleted_when_their_time_has_come() -> None:
+def test_cleanup_is_due_after_the_cleanup_age() -> None:
     young = CatalogSurvey(unneeded_files=3, unneeded_since=NOW - 23 * HOUR)
-    assert subjects(due(NOW, Rules(), {"a": young})) == [ORPHANS]
-    assert Subject(Job.CLEANUP) in subjects(due(NOW + 2 * HOUR, Rules(), {"a": young}))
+    assert subjects(find_due_jobs(NOW, Rules(), {"a": young})) == [ORPHANS]
+    assert JobTarget("cleanup") in subjects(find_due_jobs(NOW + 2 * HOUR, Rules(), {"a": young}))
 
 
 # ---- distance ------------------------------------------------------------------------------------
 
 
-def waits_for(*outcomes: Outcome | None, subject: Subject = COMPACT) -> float:
+def waits_for(*outcomes: Outcome | None, subject: JobTarget = COMPACT) -> float:
     """Minutes after the newest of these runs, a minute apart, until the job is due again."""
     runs = [
         PastRun(subject, NOW - place * MINUTE, outcome)
@@ -129,12 +128,12 @@ def waits_for(*outcomes: Outcome | None, subject: Subject = COMPACT) -> float:
     ]
     catalogs = {"a": CatalogSurvey((WORN,))}
     for minute in range(60 * 25):
-        if subject in subjects(due(NOW + minute * MINUTE, Rules(), catalogs, runs)):
+        if subject in subjects(find_due_jobs(NOW + minute * MINUTE, Rules(), catalogs, runs)):
             return minute
     raise AssertionError("never")
 
 
-def test_runs_keep_a_distance_that_grows_while_they_bring_nothing() -> None:
+def test_pause_grows_while_runs_have_no_effect() -> None:
     done, idle, failed = Outcome.DONE, Outcome.IDLE, Outcome.FAILED
     assert waits_for(done) == 10
     assert waits_for(done, done, done) == 10
@@ -149,34 +148,34 @@ def test_runs_keep_a_distance_that_grows_while_they_bring_nothing() -> None:
     assert waits_for(Outcome.SKIPPED) == 20
 
 
-def test_orphans_are_looked_for_once_a_day_and_sooner_after_a_failure() -> None:
+def test_orphans_run_daily_and_sooner_after_a_failure() -> None:
     assert waits_for(Outcome.DONE, subject=ORPHANS) == 24 * 60
     assert waits_for(Outcome.IDLE, subject=ORPHANS) == 24 * 60
     assert waits_for(Outcome.DONE, Outcome.FAILED, subject=ORPHANS) == 20
 
 
-def test_a_run_on_one_table_is_none_on_another() -> None:
+def test_runs_of_other_tables_do_not_count() -> None:
     other = TableSurvey(2, "main", "u", files=20, small_files=20)
-    past = [PastRun(Subject(Job.COMPACT, "a", "main.t"), NOW, Outcome.DONE)]
-    found = due(NOW, Rules(), {"a": CatalogSurvey((WORN, other))}, past)
-    assert Subject(Job.COMPACT, "a", "main.u") in subjects(found)
-    assert Subject(Job.COMPACT, "a", "main.t") not in subjects(found)
+    past = [PastRun(JobTarget("compact", "a", "main.t"), NOW, Outcome.DONE)]
+    found = find_due_jobs(NOW, Rules(), {"a": CatalogSurvey((WORN, other))}, past)
+    assert JobTarget("compact", "a", "main.u") in subjects(found)
+    assert JobTarget("compact", "a", "main.t") not in subjects(found)
 
 
-def test_a_server_whose_clock_is_wrong_does_not_keep_others_from_their_work() -> None:
+def test_runs_dated_in_the_future_are_ignored() -> None:
     catalogs = {"a": CatalogSurvey((WORN,))}
     wrong = [PastRun(one, NOW + 400 * DAY, Outcome.DONE) for one in (COMPACT, ORPHANS)]
-    assert subjects(due(NOW, Rules(), catalogs, wrong)) == [COMPACT, ORPHANS]
+    assert subjects(find_due_jobs(NOW, Rules(), catalogs, wrong)) == [COMPACT, ORPHANS]
     right = [PastRun(one, NOW - MINUTE, Outcome.DONE) for one in (COMPACT, ORPHANS)]
-    assert due(NOW, Rules(), catalogs, [*wrong, *right]) == []
+    assert find_due_jobs(NOW, Rules(), catalogs, [*wrong, *right]) == []
     somewhat = [PastRun(one, NOW + MINUTE, Outcome.DONE) for one in (COMPACT, ORPHANS)]
-    assert due(NOW, Rules(), catalogs, somewhat) == []
+    assert find_due_jobs(NOW, Rules(), catalogs, somewhat) == []
 
 
 # ---- the window ----------------------------------------------------------------------------------
 
 
-def test_windows_as_people_write_them() -> None:
+def test_parse_window() -> None:
     assert parse_window("") is None
     assert parse_window(" 01:00-05:30 ") == Window(time(1), time(5, 30))
     for text in ("01:00", "1-5", "05:00-05:00", "25:00-26:00", "night", "01:00-02:00-03:00"):
@@ -184,7 +183,7 @@ def test_windows_as_people_write_them() -> None:
             parse_window(text)
 
 
-def test_a_window_may_cross_midnight() -> None:
+def test_window_may_span_midnight() -> None:
     night = Window(time(22), time(4))
     assert datetime(2026, 1, 1, 23, tzinfo=UTC) in night
     assert datetime(2026, 1, 1, 3, 59, tzinfo=UTC) in night
@@ -196,7 +195,7 @@ times = st.times()
 
 
 @given(times, times, st.datetimes(timezones=st.just(UTC)))
-def test_two_windows_share_the_day(begin: time, end: time, now: datetime) -> None:
+def test_complementary_windows_cover_the_day(begin: time, end: time, now: datetime) -> None:
     if begin != end:
         assert (now in Window(begin, end)) != (now in Window(end, begin))
 
@@ -247,29 +246,29 @@ catalogs = st.dictionaries(st.sampled_from("abc"), surveys, max_size=3)
 
 
 @given(moments, rules, catalogs, st.data())
-def test_what_is_due_is_in_order_in_the_window_and_at_a_distance(
+def test_due_jobs_respect_order_window_and_pause(
     now: datetime, rules: Rules, catalogs: dict[str, CatalogSurvey], data: st.DataObject
 ) -> None:
-    first = due(now, rules, catalogs)
+    first = find_due_jobs(now, rules, catalogs)
     if rules.window is not None and now not in rules.window:
         assert first == []
         return
-    jobs = [one.subject.job for one in first]
-    assert jobs == sorted(jobs, key=list(Job).index)
+    jobs = [one.target.job for one in first]
+    assert jobs == sorted(jobs, key=list(JOBS).index)
     assert len(set(subjects(first))) == len(first)
     if rules.snapshot_max_age is None and rules.snapshot_keep_last is None:
-        assert Job.EXPIRE not in jobs
+        assert "expire" not in jobs
     past = [
-        PastRun(one.subject, now, data.draw(st.sampled_from(Outcome)))
+        PastRun(one.target, now, data.draw(st.sampled_from(Outcome)))
         for one in first
         if data.draw(st.booleans())
     ]
-    # Within the pause nothing is done again, and all that was not done is still due.
+    # Within the pause no job runs again, and jobs that did not run are still due.
     if rules.pause:
-        left = set(subjects(first)) - {run.subject for run in past}
-        assert set(subjects(due(now, rules, catalogs, past))) == left
-    # After a day and the pause everything is, whatever became of it.
+        left = set(subjects(first)) - {run.target for run in past}
+        assert set(subjects(find_due_jobs(now, rules, catalogs, past))) == left
+    # After a day and the pause everything is due, whatever the outcome was.
     later = now + DAY + rules.pause
     if rules.window is None:
-        again = {one.subject for one in due(later, rules, catalogs, past)}
+        again = {one.target for one in find_due_jobs(later, rules, catalogs, past)}
         assert again >= set(subjects(first))

@@ -1,4 +1,4 @@
-"""Tables, layouts and rows that the tests of the queue share."""
+"""Sample tables, layouts and rows."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from swanlake.lake.layout import Column, Table
-from swanlake.queue.names import QueueTable
+from swanlake.lake.model.layout import Column, Table
+from swanlake.lake.model.table_ref import TableRef
 
 CATALOG_ID = UUID(int=7)
 
 
-def queue_table(name: str = "readings", table_id: int = 1) -> QueueTable:
-    return QueueTable("swanlake", "main", name, CATALOG_ID, table_id)
+def queue_table(name: str = "readings", table_id: int = 1) -> TableRef:
+    return TableRef("swanlake", "main", name, CATALOG_ID, table_id)
 
 
 def layout(*columns: Column, table_id: int = 1, name: str = "readings") -> Table:
-    """A table of the lake; without columns it has one, of whole numbers."""
+    """A table layout; by default with one integer column."""
     return Table(table_id, "main", name, "/data/", columns or (Column(1, "i", "int64"),))
 
 
@@ -28,5 +28,5 @@ def numbers(*values: int) -> Any:
 
 
 def values_of(segment: Any) -> list[int]:
-    """The whole numbers in a segment, in their order."""
+    """The integers in a segment, in order."""
     return [value for batch in segment.record_batches() for value in batch.column(0).to_pylist()]

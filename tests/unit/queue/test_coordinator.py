@@ -1,4 +1,4 @@
-"""When segments are sealed and flushed, with a clock of the test's own and nothing on disk."""
+"""The coordinator's decisions, with a fake clock and no I/O."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from hypothesis.stateful import (
     rule,
 )
 
+from swanlake.lake.model.table_ref import TableRef
 from swanlake.queue.coordinator import (
     Coordinator,
     Enqueued,
@@ -26,14 +27,10 @@ from swanlake.queue.coordinator import (
     Flushed,
     FlushRequested,
     Limits,
-    Paused,
-    Resumed,
     Seal,
     Sealed,
-    SealReason,
     Tick,
 )
-from swanlake.queue.names import QueueTable
 from tests.unit.queue.samples import queue_table
 
 LIMITS = Limits(max_rows=10, max_bytes=1_000, max_age_seconds=30.0, sweep_seconds=5.0)
@@ -41,7 +38,7 @@ TABLES = [queue_table(name, number) for number, name in enumerate("abcd")]
 
 
 class Simulation:
-    """A queue without disk or lake: it does what the coordinator says, when a test lets it.
+    """A queue without disk or lake: performs the coordinator's actions when a test lets it.
 
     Whatever the coordinator answers is held against what this queue knows itself.
     """
@@ -50,38 +47,37 @@ class Simulation:
         self.limits = limits
         self.coordinator = Coordinator(limits, random.Random(1))
         self.now = 0.0
-        self.open: dict[QueueTable, UUID] = {}
-        self.sealed: dict[QueueTable, list[UUID]] = {}
+        self.open: dict[TableRef, UUID] = {}
+        self.sealed: dict[TableRef, list[UUID]] = {}
         self.rows: dict[UUID, int] = {}
         self.oldest_at: dict[UUID, float] = {}
         self.seals: list[Seal] = []
-        self.running: dict[QueueTable, Flush] = {}
+        self.running: dict[TableRef, Flush] = {}
         self.in_lake: list[UUID] = []
         self.flushes: list[Flush] = []
-        self.reasons: list[SealReason] = []
-        self.retry_at: dict[QueueTable, float] = {}
+        self.retry_at: dict[TableRef, float] = {}
         self.paused = False
-        #: What a flush that begins next has to bring along.
-        self.wanted: dict[QueueTable, set[UUID]] = {}
+        #: The segments that the next flush must include.
+        self.wanted: dict[TableRef, set[UUID]] = {}
 
     # ---- what happens --------------------------------------------------------------------------
 
-    def enqueue(self, table: QueueTable, rows: int = 1, bytes: int = 10) -> None:
+    def enqueue(self, table: TableRef, rows: int = 1, bytes: int = 10) -> None:
         segment = self.open.get(table)
         if segment is None:
             segment = self.open[table] = self._new_segment()
         self.rows[segment] += rows
         size = self.rows[segment] * bytes
-        self.tell(Enqueued(table, segment, self.rows[segment], size, self.now))
+        self.tell(Enqueued(table, segment, self.rows[segment], size))
 
-    def enqueue_large(self, table: QueueTable, rows: int) -> None:
-        """Rows that are a segment of their own."""
+    def enqueue_large(self, table: TableRef, rows: int) -> None:
+        """Rows in their own segment."""
         segment = self._new_segment()
         self.rows[segment] = rows
         self._seal(table, segment)
 
-    def seal_open(self, table: QueueTable) -> None:
-        """The writer seals by itself, as it does when the columns of a table change."""
+    def seal_open(self, table: TableRef) -> None:
+        """The writer seals, as it does when the columns of a table change."""
         if table in self.open:
             self._seal(table, self.open.pop(table))
 
@@ -90,41 +86,41 @@ class Simulation:
         if self.open.get(seal.table) == seal.segment:
             self.seal_open(seal.table)
 
-    def finish(self, table: QueueTable) -> None:
+    def finish(self, table: TableRef) -> None:
         flush = self.running.pop(table)
         assert not set(flush.segments) & set(self.in_lake), "a segment is flushed once"
         self.in_lake += flush.segments
         self.sealed[table] = [one for one in self.sealed[table] if one not in flush.segments]
         self.retry_at.pop(table, None)
-        self.tell(Flushed(table, flush.segments, self.now))
+        self.tell(Flushed(table, flush.segments))
 
-    def fail(self, table: QueueTable) -> None:
+    def fail(self, table: TableRef) -> None:
         del self.running[table]
         self.wanted.pop(table, None)
         self.retry_at[table] = self.now + self.limits.first_retry_seconds / 2
-        self.tell(Failed(table, "no disk", self.now))
+        self.tell(Failed(table, "no disk"))
 
-    def request(self, tables: set[QueueTable]) -> None:
+    def request(self, tables: set[TableRef]) -> None:
         for table in tables:
             self.retry_at.pop(table, None)
             if table not in self.running:
                 self.wanted[table] = self.held(table)
-        self.tell(FlushRequested(frozenset(tables), self.now))
+        self.tell(FlushRequested(frozenset(tables)))
 
     def tick(self, seconds: float = 1.0) -> None:
         self.now += seconds
-        self.tell(Tick(self.now))
+        self.tell(Tick())
 
     def pause(self) -> None:
-        self.paused = True
-        self.tell(Paused(self.now))
+        self.paused = self.coordinator.paused = True
+        self.tick(0.0)
 
     def resume(self) -> None:
-        self.paused = False
-        self.tell(Resumed(self.now))
+        self.paused = self.coordinator.paused = False
+        self.tick(0.0)
 
     def drain(self) -> None:
-        """Carries everything out until nothing is left to do."""
+        """Performs all actions until none is left."""
         self.resume()
         self.request(self.tables)
         while self.seals or self.running:
@@ -137,20 +133,19 @@ class Simulation:
     # ---- what is so ----------------------------------------------------------------------------
 
     @property
-    def tables(self) -> set[QueueTable]:
+    def tables(self) -> set[TableRef]:
         return set(self.open) | set(self.sealed)
 
-    def held(self, table: QueueTable) -> set[UUID]:
+    def held(self, table: TableRef) -> set[UUID]:
         """The segments of a table that are not in the lake."""
         return {*self.sealed.get(table, []), *([self.open[table]] if table in self.open else [])}
 
     def tell(self, event: Event) -> None:
-        for action in self.coordinator.handle(event):
+        for action in self.coordinator.handle(event, self.now):
             if isinstance(action, Seal):
                 assert self.open.get(action.table) == action.segment, "only what is open is sealed"
                 assert action not in self.seals
                 self.seals.append(action)
-                self.reasons.append(action.reason)
             else:
                 self._begin(action)
 
@@ -172,30 +167,30 @@ class Simulation:
         self.oldest_at[segment] = self.now
         return segment
 
-    def _seal(self, table: QueueTable, segment: UUID) -> None:
+    def _seal(self, table: TableRef, segment: UUID) -> None:
         self.sealed.setdefault(table, []).append(segment)
         size = self.rows[segment] * 10
         oldest_at = self.oldest_at[segment]
-        self.tell(Sealed(table, segment, self.rows[segment], size, oldest_at, self.now))
+        self.tell(Sealed(table, segment, self.rows[segment], size, oldest_at))
 
 
 class AnyInterleaving(RuleBasedStateMachine):
-    """Events in any order; the simulation asserts what every answer must keep to."""
+    """Events in any order; the simulation asserts the invariants of every answer."""
 
     @initialize(parallel=st.integers(1, 3))
     def start(self, parallel: int) -> None:
         self.queue = Simulation(Limits(10, 1_000, 30.0, 5.0, parallel))
 
     @rule(table=st.sampled_from(TABLES), rows=st.integers(1, 12))
-    def rows_come(self, table: QueueTable, rows: int) -> None:
+    def rows_come(self, table: TableRef, rows: int) -> None:
         self.queue.enqueue(table, rows)
 
     @rule(table=st.sampled_from(TABLES), rows=st.integers(1, 100))
-    def many_rows_come(self, table: QueueTable, rows: int) -> None:
+    def many_rows_come(self, table: TableRef, rows: int) -> None:
         self.queue.enqueue_large(table, rows)
 
     @rule(table=st.sampled_from(TABLES))
-    def columns_change(self, table: QueueTable) -> None:
+    def columns_change(self, table: TableRef) -> None:
         self.queue.seal_open(table)
 
     @precondition(lambda self: self.queue.seals)
@@ -214,7 +209,7 @@ class AnyInterleaving(RuleBasedStateMachine):
         self.queue.fail(data.draw(st.sampled_from(sorted(self.queue.running))))
 
     @rule(tables=st.sets(st.sampled_from(TABLES)))
-    def a_flush_is_asked_for(self, tables: set[QueueTable]) -> None:
+    def a_flush_is_asked_for(self, tables: set[TableRef]) -> None:
         self.queue.request(tables)
 
     @rule()
@@ -262,22 +257,21 @@ def queue() -> Simulation:
     return Simulation()
 
 
-def test_a_segment_with_enough_rows_is_sealed_and_flushed(queue: Simulation) -> None:
+def test_segment_is_sealed_and_flushed_at_max_rows(queue: Simulation) -> None:
     queue.enqueue(TABLES[0], rows=9)
     assert not queue.seals
     queue.enqueue(TABLES[0])
     [seal] = queue.seals
-    assert seal.reason is SealReason.ROWS
     queue.carry_out(seal)
     assert queue.running
 
 
-def test_a_segment_with_enough_bytes_is_sealed(queue: Simulation) -> None:
+def test_segment_is_sealed_at_max_bytes(queue: Simulation) -> None:
     queue.enqueue(TABLES[0], rows=1, bytes=1_000)
-    assert queue.reasons == [SealReason.BYTES]
+    assert queue.seals
 
 
-def test_a_segment_is_asked_to_be_sealed_once(queue: Simulation) -> None:
+def test_segment_is_sealed_once(queue: Simulation) -> None:
     for _ in range(5):
         queue.enqueue(TABLES[0], rows=10)
         queue.request({TABLES[0]})
@@ -287,7 +281,7 @@ def test_a_segment_is_asked_to_be_sealed_once(queue: Simulation) -> None:
 
 @settings(deadline=None, max_examples=25)
 @given(age=st.integers(1, 400), sweep=st.integers(1, 90))
-def test_a_trickle_is_sealed_by_the_age_of_its_oldest_row(age: int, sweep: int) -> None:
+def test_segment_is_sealed_by_age_of_its_oldest_row(age: int, sweep: int) -> None:
     limits = Limits(max_age_seconds=age, sweep_seconds=sweep)
     queue = Simulation(limits)
     while not queue.seals:
@@ -295,17 +289,16 @@ def test_a_trickle_is_sealed_by_the_age_of_its_oldest_row(age: int, sweep: int) 
         queue.tick()
         assert queue.now <= age + sweep, "its oldest row has waited for too long"
     assert queue.now >= age
-    assert queue.reasons == [SealReason.AGE]
 
 
-def test_a_table_without_rows_is_not_known(queue: Simulation) -> None:
+def test_empty_table_is_not_tracked(queue: Simulation) -> None:
     queue.enqueue(TABLES[0])
     queue.request({TABLES[0], TABLES[1]})
     queue.drain()
     assert not queue.coordinator.tables
 
 
-def test_a_request_brings_in_what_was_open_and_not_what_came_later(queue: Simulation) -> None:
+def test_requested_flush_covers_the_open_segment_but_not_later_rows(queue: Simulation) -> None:
     queue.enqueue(TABLES[0])
     held = queue.held(TABLES[0])
     queue.request({TABLES[0]})
@@ -315,7 +308,7 @@ def test_a_request_brings_in_what_was_open_and_not_what_came_later(queue: Simula
     assert set(queue.running[TABLES[0]].segments) == held
 
 
-def test_a_request_does_not_wait_for_the_pause_after_a_failure(queue: Simulation) -> None:
+def test_requested_flush_ignores_the_back_off(queue: Simulation) -> None:
     queue.enqueue_large(TABLES[0], 5)
     queue.fail(TABLES[0])
     assert not queue.running
@@ -323,7 +316,7 @@ def test_a_request_does_not_wait_for_the_pause_after_a_failure(queue: Simulation
     assert queue.running
 
 
-def test_what_is_asked_for_while_paused_begins_when_resumed(queue: Simulation) -> None:
+def test_flush_requested_during_pause_starts_on_resume(queue: Simulation) -> None:
     queue.pause()
     queue.enqueue_large(TABLES[0], 5)
     queue.request({TABLES[0]})
@@ -332,7 +325,7 @@ def test_what_is_asked_for_while_paused_begins_when_resumed(queue: Simulation) -
     assert queue.running
 
 
-def test_the_table_with_the_oldest_rows_is_flushed_first() -> None:
+def test_table_with_oldest_rows_is_flushed_first() -> None:
     queue = Simulation(Limits(max_parallel_flushes=1))
     queue.pause()
     for table in (TABLES[2], TABLES[0], TABLES[1]):
@@ -342,14 +335,14 @@ def test_the_table_with_the_oldest_rows_is_flushed_first() -> None:
     assert [flush.table for flush in queue.flushes] == [TABLES[2], TABLES[0], TABLES[1]]
 
 
-def failures(coordinator: Coordinator, table: QueueTable, count: int) -> Iterator[float]:
-    """How long the coordinator waits after each of so many failures."""
+def failures(coordinator: Coordinator, table: TableRef, count: int) -> Iterator[float]:
+    """The delays after each of a number of failures."""
     now = 0.0
     for _ in range(count):
-        coordinator.handle(Failed(table, "no", now))
+        coordinator.handle(Failed(table, "no"), now)
         due = coordinator.tables[table].retry_at
-        assert not coordinator.handle(Tick(now + (due - now) * 0.99))
-        [action] = coordinator.handle(Tick(due))
+        assert not coordinator.handle(Tick(), now + (due - now) * 0.99)
+        [action] = coordinator.handle(Tick(), due)
         assert isinstance(action, Flush)
         yield due - now
         now = due
@@ -358,26 +351,26 @@ def failures(coordinator: Coordinator, table: QueueTable, count: int) -> Iterato
 @given(seed=st.integers(), count=st.integers(1, 80))
 def test_retries_back_off_and_are_bounded(seed: int, count: int) -> None:
     coordinator = Coordinator(Limits(), random.Random(seed))
-    [first] = coordinator.handle(Sealed(TABLES[0], UUID(int=1), 1, 1, 0.0, 0.0))
+    [first] = coordinator.handle(Sealed(TABLES[0], UUID(int=1), 1, 1, 0.0), 0.0)
     assert isinstance(first, Flush)
     for number, waited in enumerate(failures(coordinator, TABLES[0], count)):
-        longest = min(60.0, 2.0**number)
-        assert longest / 2 - 1e-6 <= waited <= longest + 1e-6
+        delay = min(60.0, 2.0**number)
+        assert 0.75 * delay - 1e-6 <= waited <= 1.25 * delay + 1e-6
 
 
-def test_a_success_ends_the_back_off(queue: Simulation) -> None:
+def test_success_resets_the_back_off(queue: Simulation) -> None:
     queue.enqueue_large(TABLES[0], 1)
     for _ in range(8):
         queue.fail(TABLES[0])
-        queue.tick(60.0)
+        queue.tick(75.0)
     queue.finish(TABLES[0])
     queue.enqueue_large(TABLES[0], 1)
     queue.fail(TABLES[0])
-    queue.tick(1.0)
+    queue.tick(1.25)
     assert queue.running
 
 
-def test_one_table_that_fails_does_not_hold_others_back() -> None:
+def test_failing_table_does_not_delay_others() -> None:
     queue = Simulation(Limits(max_parallel_flushes=1))
     queue.enqueue_large(TABLES[0], 1)
     queue.enqueue_large(TABLES[1], 1)
@@ -385,7 +378,7 @@ def test_one_table_that_fails_does_not_hold_others_back() -> None:
     assert list(queue.running) == [TABLES[1]]
 
 
-def test_a_thousand_tables_are_flushed_a_few_at_a_time() -> None:
+def test_parallel_flushes_are_limited() -> None:
     queue = Simulation()
     tables = [queue_table(f"t{number}", number) for number in range(1_000)]
     for table in tables:

@@ -1,4 +1,4 @@
-"""Whose segments are whose, and when another server may take them over."""
+"""Ownership of queue directories, and when another server may adopt them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from uuid import UUID
 import pytest
 
 from swanlake.errors import CatalogUnreachable
-from swanlake.lake.claims import FileClaims, lock_file
-from swanlake.queue import ownership
-from swanlake.queue.ownership import SILENCE_SECONDS, Ownership
+from swanlake.lake.lifecycle.leases import FileLeases, try_lock_file
+from swanlake.queue.storage import ownership
+from swanlake.queue.storage.ownership import SILENCE_SECONDS, Ownership
 
 
 class Clock:
@@ -25,11 +25,11 @@ class Clock:
 
 
 class Server:
-    """A server as far as its directory goes."""
+    """A server, reduced to its directory."""
 
     def __init__(self, root: Path) -> None:
         self.clock = Clock()
-        self.claims = FileClaims(root / "claims")
+        self.claims = FileLeases(root / "claims")
         self.ownership = Ownership(root / "queue", self.claims, self.clock)
         self.alive = True
 
@@ -41,7 +41,7 @@ class Server:
         (self.directory / "one.arrows").write_text("rows")
 
     def finds(self) -> list[Path]:
-        return list(self.ownership.abandoned())
+        return list(self.ownership.abandoned_directories())
 
     def die(self) -> None:
         """What the kernel does when a process ends."""
@@ -69,19 +69,19 @@ def of_another_machine(root: Path) -> Path:
     return directory
 
 
-def test_a_directory_whose_server_lives_is_not_abandoned(servers: list[Server]) -> None:
+def test_directory_of_a_live_server_is_not_abandoned(servers: list[Server]) -> None:
     servers[0].keep_a_segment()
     servers[1].clock.now += 10 * SILENCE_SECONDS
     assert servers[1].finds() == []
 
 
-def test_a_directory_whose_server_died_is_abandoned_at_once(servers: list[Server]) -> None:
+def test_directory_of_a_dead_server_is_abandoned_at_once(servers: list[Server]) -> None:
     servers[0].keep_a_segment()
     servers[0].die()
     assert servers[1].finds() == [servers[0].directory]
 
 
-def test_a_directory_with_segments_stays_and_an_empty_one_goes(servers: list[Server]) -> None:
+def test_only_empty_directories_are_deleted(servers: list[Server]) -> None:
     servers[0].keep_a_segment()
     servers[0].die()
     servers[1].finds()
@@ -92,28 +92,28 @@ def test_a_directory_with_segments_stays_and_an_empty_one_goes(servers: list[Ser
     assert servers[1].finds() == []
 
 
-def test_two_adopters_do_not_both_get_it(servers: list[Server]) -> None:
+def test_directory_is_adopted_by_one_server_only(servers: list[Server]) -> None:
     dead, one, other = servers
     dead.keep_a_segment()
     dead.die()
-    search = one.ownership.abandoned()
+    search = one.ownership.abandoned_directories()
     assert next(search) == dead.directory
     assert other.finds() == []
     assert list(search) == []
     assert other.finds() == [dead.directory]
 
 
-def test_an_adopter_that_fails_leaves_the_directory_to_others(servers: list[Server]) -> None:
+def test_failed_adoption_leaves_the_directory_to_others(servers: list[Server]) -> None:
     dead, one, other = servers
     dead.keep_a_segment()
     dead.die()
-    search = one.ownership.abandoned()
+    search = one.ownership.abandoned_directories()
     next(search)
     search.close()  # type: ignore[attr-defined]
     assert other.finds() == [dead.directory]
 
 
-def test_a_server_of_another_machine_is_gone_after_a_long_silence(
+def test_remote_server_is_gone_when_its_heartbeat_stops(
     servers: list[Server], tmp_path: Path
 ) -> None:
     directory = of_another_machine(tmp_path)
@@ -125,7 +125,7 @@ def test_a_server_of_another_machine_is_gone_after_a_long_silence(
     assert server.finds() == [directory]
 
 
-def test_a_sign_of_life_from_another_machine_begins_the_silence_anew(
+def test_heartbeat_of_a_remote_server_resets_the_timeout(
     servers: list[Server], tmp_path: Path
 ) -> None:
     owner = of_another_machine(tmp_path) / "owner.lock"
@@ -139,11 +139,11 @@ def test_a_sign_of_life_from_another_machine_begins_the_silence_anew(
     assert server.finds() != []
 
 
-def test_a_silent_server_of_another_machine_that_holds_its_claim_is_not_gone(
+def test_remote_server_that_holds_its_lease_is_not_gone(
     servers: list[Server], tmp_path: Path
 ) -> None:
     directory = of_another_machine(tmp_path)
-    servers[1].claims.take(f"queue:{directory.name}")
+    servers[1].claims.acquire(f"queue:{directory.name}")
     servers[0].finds()
     servers[0].clock.now += 10 * SILENCE_SECONDS
     assert servers[0].finds() == []
@@ -152,7 +152,7 @@ def test_a_silent_server_of_another_machine_that_holds_its_claim_is_not_gone(
 
 
 @pytest.mark.parametrize("content", ["", "no json", "[]", "null", '{"machine": null}', "\udcff"])
-def test_an_owner_that_cannot_be_read_counts_as_one_elsewhere(
+def test_unreadable_owner_counts_as_remote(
     servers: list[Server], tmp_path: Path, content: str
 ) -> None:
     directory = of_another_machine(tmp_path)
@@ -162,7 +162,7 @@ def test_an_owner_that_cannot_be_read_counts_as_one_elsewhere(
     assert servers[0].finds() == [directory]
 
 
-def test_other_things_in_the_root_are_left_alone(servers: list[Server], tmp_path: Path) -> None:
+def test_unrelated_files_in_the_root_are_ignored(servers: list[Server], tmp_path: Path) -> None:
     (tmp_path / "queue" / "dead-letters").mkdir()
     (tmp_path / "queue" / "flushed").mkdir()
     (tmp_path / "queue" / "paused").touch()
@@ -170,18 +170,18 @@ def test_other_things_in_the_root_are_left_alone(servers: list[Server], tmp_path
     assert servers[0].finds() == []
 
 
-def test_a_server_that_is_just_starting_is_not_found(
+def test_starting_server_is_not_found(
     servers: list[Server], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before_its_lock: list[set[Path]] = []
 
     def locked(path: Path) -> int | None:
-        monkeypatch.setattr(ownership, "lock_file", lock_file)
+        monkeypatch.setattr(ownership, "try_lock_file", try_lock_file)
         found = (tmp_path / "queue").iterdir()
         before_its_lock.append({one for one in found if not one.name.startswith(".")})
-        return lock_file(path)
+        return try_lock_file(path)
 
-    monkeypatch.setattr(ownership, "lock_file", locked)
+    monkeypatch.setattr(ownership, "try_lock_file", locked)
     new = Server(tmp_path)
     assert before_its_lock == [{server.directory for server in servers}]
     assert new.directory.is_dir()
@@ -189,7 +189,7 @@ def test_a_server_that_is_just_starting_is_not_found(
     new.die()
 
 
-def test_a_server_that_stops_leaves_no_directory_unless_it_holds_segments(
+def test_stopped_server_leaves_its_directory_only_with_segments(
     servers: list[Server],
 ) -> None:
     empty, full, _ = servers
@@ -202,19 +202,19 @@ def test_a_server_that_stops_leaves_no_directory_unless_it_holds_segments(
     assert servers[2].finds() == [full.directory]
 
 
-def test_a_server_whose_claim_another_has_is_told(servers: list[Server]) -> None:
+def test_heartbeat_fails_when_another_server_has_the_lease(servers: list[Server]) -> None:
     server, other, _ = servers
-    assert server.ownership.give_sign()
+    assert server.ownership.heartbeat()
     server.claims.close()
-    other.claims.take(f"queue:{server.directory.name}")
-    assert not server.ownership.give_sign()
+    other.claims.acquire(f"queue:{server.directory.name}")
+    assert not server.ownership.heartbeat()
 
 
-def test_a_server_that_cannot_reach_the_lake_keeps_its_place(
+def test_heartbeat_succeeds_when_the_lake_is_unreachable(
     servers: list[Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unreachable(name: str) -> bool:
         raise CatalogUnreachable("gone")
 
-    monkeypatch.setattr(servers[0].claims, "take", unreachable)
-    assert servers[0].ownership.give_sign()
+    monkeypatch.setattr(servers[0].claims, "acquire", unreachable)
+    assert servers[0].ownership.heartbeat()

@@ -1,4 +1,4 @@
-"""The file of the queue: what was written is found again, and nothing else ever is."""
+"""The segment format: round trips, and detection of any damage."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from swanlake.lake.layout import Column
-from swanlake.queue.names import Ingest
-from swanlake.queue.segment import (
+from swanlake.lake.model.layout import Column
+from swanlake.queue.batch_ids import BatchId
+from swanlake.queue.storage.segment import (
     END,
     Encoder,
-    Header,
     Segment,
     SegmentDamaged,
+    SegmentHeader,
     column_ids,
     open_segment,
 )
@@ -57,14 +57,14 @@ TYPES: list[tuple[Any, st.SearchStrategy[Any]]] = [
 
 @dataclass(frozen=True)
 class Written:
-    """A segment as it was written."""
+    """The bytes of a segment."""
 
     content: bytes
     batches: list[Any]
-    #: Where the head and each batch end.
+    #: The ends of the schema and of each batch.
     ends: list[int]
     sealed: bool
-    header: Header
+    header: SegmentHeader
 
     @property
     def head(self) -> int:
@@ -72,10 +72,10 @@ class Written:
 
 
 def written(
-    batches: list[Any], sealed: bool = True, ingests: list[Ingest] | None = None
+    batches: list[Any], sealed: bool = True, ingests: list[BatchId] | None = None
 ) -> Written:
     """The bytes of a segment with these batches."""
-    header = Header(UUID(int=5), queue_table(), 1234.5)
+    header = SegmentHeader(UUID(int=5), queue_table(), 1234.5)
     names = batches[0].schema.names
     columns = [Column(10 + i, name, "") for i, name in enumerate(names)]
     schema = header.schema(batches[0].schema, columns)
@@ -110,7 +110,7 @@ def segments(draw: st.DrawFn) -> Written:
 
 
 def check_honest(original: Written, content: bytes) -> None:
-    """Whatever became of a segment: each batch it gives was written, and what is wrong is said."""
+    """Asserts that each batch that is read was written, and that damage is reported."""
     try:
         segment = segment_of(content)
     except SegmentDamaged:
@@ -142,7 +142,7 @@ def check_honest(original: Written, content: bytes) -> None:
 
 @settings(deadline=None)
 @given(segments())
-def test_batches_of_any_types_survive_the_round_trip(original: Written) -> None:
+def test_batches_of_all_types_round_trip(original: Written) -> None:
     check_honest(original, original.content)
 
 
@@ -158,16 +158,14 @@ def test_stock_arrow_reads_a_segment(original: Written) -> None:
 
 @settings(deadline=None)
 @given(segments(), st.data())
-def test_a_segment_that_was_cut_off_gives_only_what_was_written(
-    original: Written, data: st.DataObject
-) -> None:
+def test_truncated_segment_yields_complete_batches(original: Written, data: st.DataObject) -> None:
     place = data.draw(st.integers(0, len(original.content)))
     check_honest(original, original.content[:place])
 
 
 @settings(deadline=None)
 @given(segments(), st.data())
-def test_bytes_that_changed_are_noticed(original: Written, data: st.DataObject) -> None:
+def test_changed_bytes_are_detected(original: Written, data: st.DataObject) -> None:
     content = bytearray(original.content)
     for _ in range(data.draw(st.integers(1, 3))):
         place = data.draw(st.integers(0, len(content) - 1))
@@ -177,7 +175,7 @@ def test_bytes_that_changed_are_noticed(original: Written, data: st.DataObject) 
 
 @settings(deadline=None)
 @given(segments(), st.data())
-def test_bytes_that_moved_are_noticed(original: Written, data: st.DataObject) -> None:
+def test_moved_bytes_are_detected(original: Written, data: st.DataObject) -> None:
     content = original.content
     places = st.integers(0, len(content))
     first, last = sorted((data.draw(places), data.draw(places)))
@@ -204,7 +202,7 @@ SMALL = written([numbers(1, 2), numbers(3), numbers(4, 5)])
 SMALLEST = written([numbers(1), numbers(2)])
 
 
-def test_every_single_bit_is_guarded() -> None:
+def test_every_flipped_bit_is_detected() -> None:
     for place in range(len(SMALLEST.content)):
         for bit in range(8):
             content = bytearray(SMALLEST.content)
@@ -212,12 +210,12 @@ def test_every_single_bit_is_guarded() -> None:
             check_honest(SMALLEST, bytes(content))
 
 
-def test_every_place_to_cut_is_noticed() -> None:
+def test_every_truncation_is_detected() -> None:
     for place in range(len(SMALL.content)):
         check_honest(SMALL, SMALL.content[:place])
 
 
-def test_a_head_that_changed_is_not_given_to_arrow(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_schema_is_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(pa.ipc, "read_schema")
     for place in range(SMALL.head):
         content = bytearray(SMALL.content)
@@ -227,13 +225,13 @@ def test_a_head_that_changed_is_not_given_to_arrow(monkeypatch: pytest.MonkeyPat
 
 
 @given(st.binary(max_size=2_000))
-def test_garbage_is_no_segment(content: bytes) -> None:
+def test_garbage_is_refused(content: bytes) -> None:
     with pytest.raises(SegmentDamaged):
         segment_of(content)
 
 
 @given(st.binary(max_size=200))
-def test_garbage_that_looks_like_a_message_is_no_segment(content: bytes) -> None:
+def test_garbage_that_looks_like_a_message_is_refused(content: bytes) -> None:
     for size in (8, 64, len(content), 2**31 - 1, 2**32 - 1):
         with pytest.raises(SegmentDamaged):
             segment_of(b"\xff\xff\xff\xff" + size.to_bytes(4, "little") + content)
@@ -241,31 +239,31 @@ def test_garbage_that_looks_like_a_message_is_no_segment(content: bytes) -> None
 
 @settings(deadline=None)
 @given(st.lists(st.binary(max_size=100) | st.just(END) | st.just(END[:4]), max_size=8))
-def test_garbage_behind_the_rows_leaves_them_as_they_are(pieces: list[bytes]) -> None:
+def test_trailing_garbage_does_not_affect_rows(pieces: list[bytes]) -> None:
     garbage = b"".join(pieces)
     segment = segment_of(SMALL.content[: SMALL.ends[-1]] + garbage)
     assert values_of(segment) == [1, 2, 3, 4, 5]
-    assert segment.valid_end == SMALL.ends[-1]
+    assert segment.batches[-1].end == SMALL.ends[-1]
     assert segment.sealed >= (garbage == END)
     assert bool(segment.damages) == (garbage not in (b"", END))
 
 
-def test_a_batch_that_is_not_there_is_missed() -> None:
+def test_missing_batch_is_detected() -> None:
     content = SMALL.content[: SMALL.ends[1]] + SMALL.content[SMALL.ends[2] :]
     segment = segment_of(content)
     assert values_of(segment) == [1, 2, 4, 5]
     assert [damage.reason for damage in segment.damages] == ["1 batches before it are missing"]
 
 
-def test_a_batch_that_is_there_twice_is_given_once() -> None:
+def test_duplicate_batch_is_read_once() -> None:
     twice = SMALL.content[SMALL.ends[1] : SMALL.ends[2]]
     segment = segment_of(SMALL.content[: SMALL.ends[2]] + twice + SMALL.content[SMALL.ends[2] :])
     assert values_of(segment) == [1, 2, 3, 4, 5]
-    assert [damage.reason for damage in segment.damages] == ["it was in the file before"]
+    assert [damage.reason for damage in segment.damages] == ["the batch is in the file twice"]
 
 
-def test_a_batch_of_another_segment_is_not_given() -> None:
-    other = Header(UUID(int=6), queue_table(), 1234.5)
+def test_batch_of_another_segment_is_not_read() -> None:
+    other = SegmentHeader(UUID(int=6), queue_table(), 1234.5)
     encoder = Encoder(other.schema(numbers().schema, [Column(10, "i", "int64")]))
     content = SMALL.content[: SMALL.ends[1]] + bytes(encoder.encode(numbers(7), 1))
     segment = segment_of(content)
@@ -274,14 +272,14 @@ def test_a_batch_of_another_segment_is_not_given() -> None:
     assert "not written with the schema" in damage.reason
 
 
-def test_a_segment_says_for_which_table_and_columns_its_rows_are() -> None:
+def test_segment_names_its_table_and_columns() -> None:
     segment = segment_of(SMALL.content)
     assert segment.header == SMALL.header
     assert column_ids(segment.schema) == [10]
     assert segment.rows == 5
 
 
-def test_a_segment_of_another_format_is_refused() -> None:
+def test_segment_of_unknown_format_is_refused() -> None:
     schema = SMALL.header.schema(numbers().schema, [Column(1, "i", "int64")])
     newer = {
         key: value.replace(b'"format": 1', b'"format": 2') for key, value in schema.metadata.items()
@@ -291,21 +289,21 @@ def test_a_segment_of_another_format_is_refused() -> None:
 
 
 @given(TEXT, WHOLE)
-def test_a_batch_keeps_the_name_its_producer_gave_it(producer: str, sequence: int) -> None:
-    ingest = Ingest(producer, sequence)
+def test_batch_id_round_trips(producer: str, sequence: int) -> None:
+    ingest = BatchId(producer, sequence)
     segment = segment_of(written([numbers(1)], ingests=[ingest]).content)
-    assert [batch.ingest for batch in segment.batches] == [ingest]
+    assert [batch.batch_id for batch in segment.batches] == [ingest]
 
 
-def test_batches_to_skip_are_not_among_the_rows() -> None:
-    names = [Ingest("p", 0), Ingest("p", 1), Ingest("q", 1)]
+def test_skipped_batches_are_not_read() -> None:
+    names = [BatchId("p", 0), BatchId("p", 1), BatchId("q", 1)]
     content = written([numbers(0), numbers(1), numbers(2)], ingests=names).content
-    segment = Segment(pa.py_buffer(content), frozenset({Ingest("p", 1)}))
+    segment = Segment(pa.py_buffer(content), frozenset({BatchId("p", 1)}))
     assert values_of(segment) == [0, 2]
     assert len(segment.batches) == 3
 
 
-def test_what_is_beyond_the_acknowledged_bytes_does_not_count(tmp_path: Path) -> None:
+def test_bytes_beyond_the_acknowledged_size_are_ignored(tmp_path: Path) -> None:
     file = tmp_path / "one.arrows"
     file.write_bytes(SMALL.content)
     segment = open_segment(str(file), SMALL.ends[2])
@@ -313,7 +311,7 @@ def test_what_is_beyond_the_acknowledged_bytes_does_not_count(tmp_path: Path) ->
     assert not segment.damages
 
 
-def test_a_segment_stays_readable_when_its_file_is_removed(tmp_path: Path) -> None:
+def test_segment_stays_readable_after_file_removal(tmp_path: Path) -> None:
     file = tmp_path / "one.arrows"
     file.write_bytes(SMALL.content)
     segment = open_segment(str(file), len(SMALL.content))
@@ -321,13 +319,13 @@ def test_a_segment_stays_readable_when_its_file_is_removed(tmp_path: Path) -> No
     assert values_of(segment) == [1, 2, 3, 4, 5]
 
 
-def test_an_empty_file_is_no_segment(tmp_path: Path) -> None:
+def test_empty_file_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "empty.arrows"
     file.touch()
     with pytest.raises(SegmentDamaged):
         open_segment(str(file), 0)
 
 
-def test_a_slice_of_a_batch_is_written_as_what_it_shows() -> None:
+def test_sliced_batch_is_written_as_its_rows() -> None:
     segment = segment_of(written([numbers(*range(100)).slice(90, 3)]).content)
     assert values_of(segment) == [90, 91, 92]

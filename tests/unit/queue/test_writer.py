@@ -1,4 +1,4 @@
-"""Appending to the open segment of a table: many at once, and a disk that fails."""
+"""Group commit to the open segment of a table, and disk errors."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import pyarrow as pa
 import pytest
 
 from swanlake.errors import QueryCancelled, QueueUnavailable
-from swanlake.lake.layout import Column
-from swanlake.queue.names import Ingest
-from swanlake.queue.segment import Segment, open_segment
-from swanlake.queue.store import SUFFIX, OpenSegment, Store
-from swanlake.queue.writer import TableWriter
+from swanlake.lake.model.layout import Column
+from swanlake.queue.batch_ids import BatchId
+from swanlake.queue.ingest.writer import TableWriter
+from swanlake.queue.storage.segment import Segment, open_segment
+from swanlake.queue.storage.store import SUFFIX, OpenSegmentFile, SegmentStore
 from tests.unit.queue.samples import layout, numbers, queue_table, values_of
 
 PATIENCE = 30.0
@@ -27,7 +27,7 @@ OTHER = layout(Column(1, "i", "int64"), Column(2, "s", "varchar"))
 
 
 class Disk:
-    """A disk whose syncs are counted, can be held up, and fail when it is full."""
+    """A disk whose syncs are counted, can be blocked, and fail when it is full."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.syncs = 0
@@ -64,15 +64,15 @@ class Disk:
 
 
 class Queue:
-    """A writer, those who append to it, and what it reports."""
+    """A writer, its concurrent callers, and its callbacks."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.sealed: list[OpenSegment] = []
-        self.written: list[tuple[OpenSegment, int]] = []
+        self.sealed: list[OpenSegmentFile] = []
+        self.written: list[tuple[OpenSegmentFile, int]] = []
         self.writer = TableWriter(
             queue_table(),
-            Store(root, root / "server"),
+            SegmentStore(root, root / "server"),
             lambda: 1.0,
             lambda segment: self.written.append((segment, segment.rows)),
             self.sealed.append,
@@ -83,7 +83,7 @@ class Queue:
     def append(
         self,
         *values: int,
-        ingest: Ingest | None = None,
+        ingest: BatchId | None = None,
         check: Callable[[], None] = lambda: None,
     ) -> None:
         self.writer.append(numbers(*values), ONE, ingest, check)
@@ -91,7 +91,7 @@ class Queue:
     def append_later(
         self, *values: int, check: Callable[[], None] = lambda: None, rows: Any = None
     ) -> Future[None]:
-        """Appends in a thread of its own."""
+        """Appends in a new thread."""
 
         def checked() -> None:
             self._waiting.release()
@@ -101,11 +101,11 @@ class Queue:
         return self._pool.submit(self.writer.append, batch, ONE, None, checked)
 
     def await_waiting(self) -> None:
-        """Returns when somebody who waits for the turn of its rows has looked around."""
+        """Returns when a waiting caller has run its check."""
         assert self._waiting.acquire(timeout=PATIENCE)
 
     def append_while_writing(self, *values: int, **how: Any) -> Future[None]:
-        """Appends while another write is under way; returns when it waits for that."""
+        """Appends while another write is under way; returns when the caller waits."""
         future = self.append_later(*values, **how)
         self.await_waiting()
         return future
@@ -115,7 +115,7 @@ class Queue:
         return sorted(self.root.rglob(f"*{SUFFIX}"))
 
     def found(self) -> list[Segment]:
-        """What another process finds on disk."""
+        """The rows that another process reads from disk."""
         return [open_segment(str(path), path.stat().st_size) for path in self.files]
 
     def values(self) -> list[int]:
@@ -149,14 +149,14 @@ def test_rows_are_on_disk_when_append_returns(queue: Queue, disk: Disk) -> None:
     assert [rows for _, rows in queue.written] == [2, 3]
 
 
-def test_those_who_come_during_a_write_share_the_next(queue: Queue, disk: Disk) -> None:
+def test_concurrent_appends_share_the_next_write(queue: Queue, disk: Disk) -> None:
     disk.is_slow = True
     first = queue.append_later(0)
     disk.await_sync()
     others = [queue.append_later(number) for number in range(1, 9)]
     for _ in others:
         queue.await_waiting()
-    # A waiter may have looked around more than once: only those in line are counted.
+    # A waiter may have run its check more than once: only waiting ones are counted.
     while len(queue.writer._waiting) < len(others):
         queue.await_waiting()
     disk.end_sync()
@@ -169,19 +169,17 @@ def test_those_who_come_during_a_write_share_the_next(queue: Queue, disk: Disk) 
     assert [batch.rows for batch in segment.batches] == [1, 8]
 
 
-def test_named_batches_that_share_a_write_keep_their_names(queue: Queue, disk: Disk) -> None:
-    names = [Ingest("p", number) for number in range(3)]
+def test_batches_that_share_a_write_keep_their_ids(queue: Queue, disk: Disk) -> None:
+    names = [BatchId("p", number) for number in range(3)]
     for number, name in enumerate(names):
         queue.append(number, ingest=name)
     [segment] = queue.found()
-    assert [batch.ingest for batch in segment.batches] == names
-    assert all(name in queue.written[0][0].taken for name in names)
+    assert [batch.batch_id for batch in segment.batches] == names
+    assert all(name in queue.written[0][0].batch_ids for name in names)
 
 
 @pytest.mark.parametrize("fails_in", ["pwrite", "fdatasync"])
-def test_the_first_rows_on_a_full_disk_leave_no_file(
-    queue: Queue, disk: Disk, fails_in: str
-) -> None:
+def test_failed_first_write_leaves_no_file(queue: Queue, disk: Disk, fails_in: str) -> None:
     disk.fails_in, disk.full = fails_in, lambda: True
     with pytest.raises(QueueUnavailable, match=r"disk is full .* Nothing was written"):
         queue.append(1)
@@ -191,7 +189,7 @@ def test_the_first_rows_on_a_full_disk_leave_no_file(
 
 
 @pytest.mark.parametrize("fails_in", ["pwrite", "fdatasync"])
-def test_later_rows_on_a_full_disk_leave_what_was_acknowledged(
+def test_failed_later_write_keeps_acknowledged_rows(
     queue: Queue, disk: Disk, fails_in: str
 ) -> None:
     queue.append(1, 2)
@@ -205,22 +203,22 @@ def test_later_rows_on_a_full_disk_leave_what_was_acknowledged(
 
 
 @pytest.mark.parametrize("fails_in", ["pwrite", "fdatasync"])
-def test_the_queue_goes_on_when_there_is_space_again(
+def test_writes_succeed_again_when_the_disk_has_space(
     queue: Queue, disk: Disk, fails_in: str
 ) -> None:
     queue.append(1)
     disk.fails_in, disk.full = fails_in, lambda: True
     for _ in range(3):
         with pytest.raises(QueueUnavailable):
-            queue.append(2, ingest=Ingest("p", 0))
+            queue.append(2, ingest=BatchId("p", 0))
     disk.full = lambda: False
     queue.append(3)
     assert queue.values() == [1, 3]
     assert len(queue.sealed) == 1
-    assert not any(segment.taken for segment, _ in queue.written)
+    assert not any(segment.batch_ids for segment, _ in queue.written)
 
 
-def test_a_disk_that_fails_once_leaves_a_segment_with_its_end(queue: Queue, disk: Disk) -> None:
+def test_segment_is_sealed_after_a_failed_write(queue: Queue, disk: Disk) -> None:
     queue.append(1)
     failures = iter([True])
     disk.full = lambda: next(failures, False)
@@ -231,9 +229,7 @@ def test_a_disk_that_fails_once_leaves_a_segment_with_its_end(queue: Queue, disk
     assert values_of(segment) == [1]
 
 
-def test_a_failed_write_fails_those_who_were_in_it_and_nobody_else(
-    queue: Queue, disk: Disk
-) -> None:
+def test_failed_write_fails_only_its_own_group(queue: Queue, disk: Disk) -> None:
     disk.is_slow = True
     before = queue.append_later(1)
     disk.await_sync()
@@ -256,7 +252,7 @@ def test_a_failed_write_fails_those_who_were_in_it_and_nobody_else(
     assert queue.values() == [1, 4]
 
 
-def test_rows_that_cannot_be_encoded_leave_the_segment_open(queue: Queue) -> None:
+def test_encoding_error_leaves_the_segment_open(queue: Queue) -> None:
     queue.append(1)
     wrong = pa.record_batch({"i": pa.array(["no number"])})
     with pytest.raises(pa.ArrowInvalid):
@@ -267,7 +263,7 @@ def test_rows_that_cannot_be_encoded_leave_the_segment_open(queue: Queue) -> Non
 
 
 class Cancelled:
-    """A check that says, once it is told so, that its caller does not want to wait any more."""
+    """A check that raises once the caller is cancelled."""
 
     def __init__(self) -> None:
         self.wanted = threading.Event()
@@ -279,7 +275,7 @@ class Cancelled:
             raise QueryCancelled("cancelled")
 
 
-def test_a_waiter_who_is_cancelled_takes_its_rows_back(queue: Queue, disk: Disk) -> None:
+def test_cancelled_waiter_writes_no_rows(queue: Queue, disk: Disk) -> None:
     cancelled = Cancelled()
     disk.is_slow = True
     first = queue.append_later(1)
@@ -295,9 +291,7 @@ def test_a_waiter_who_is_cancelled_takes_its_rows_back(queue: Queue, disk: Disk)
     assert queue.values() == [1, 3]
 
 
-def test_a_waiter_whose_rows_are_being_written_is_told_how_that_ends(
-    queue: Queue, disk: Disk
-) -> None:
+def test_cancelled_writer_learns_the_outcome_of_a_started_write(queue: Queue, disk: Disk) -> None:
     cancelled = Cancelled()
     disk.is_slow = True
     first = queue.append_later(1)
@@ -316,7 +310,7 @@ def test_a_waiter_whose_rows_are_being_written_is_told_how_that_ends(
     assert queue.values() == [1, 2, 3]
 
 
-def test_a_table_whose_columns_change_gets_a_new_segment(queue: Queue) -> None:
+def test_changed_columns_start_a_new_segment(queue: Queue) -> None:
     queue.append(1)
     rows = pa.record_batch({"i": pa.array([2]), "s": pa.array(["x"])})
     queue.writer.append(rows, OTHER, None, lambda: None)
@@ -343,7 +337,7 @@ def test_rows_of_sessions_with_other_arrow_types_share_a_segment(queue: Queue, d
     assert len(queue.files) == 1
 
 
-def test_sealing_ends_the_file_and_the_next_rows_begin_another(queue: Queue) -> None:
+def test_rows_after_sealing_go_to_a_new_segment(queue: Queue) -> None:
     queue.append(1)
     queue.writer.seal()
     queue.append(2)
@@ -352,7 +346,7 @@ def test_sealing_ends_the_file_and_the_next_rows_begin_another(queue: Queue) -> 
     assert [segment.rows for segment in queue.sealed] == [1]
 
 
-def test_a_segment_that_is_not_open_any_more_is_not_sealed_again(queue: Queue) -> None:
+def test_sealing_a_sealed_segment_does_nothing(queue: Queue) -> None:
     queue.append(1)
     [(segment, _)] = queue.written
     queue.writer.seal(segment)
@@ -367,11 +361,11 @@ def test_sealing_without_rows_does_nothing(queue: Queue) -> None:
     assert queue.files == []
 
 
-def test_a_named_batch_that_comes_again_is_written_once(queue: Queue, disk: Disk) -> None:
+def test_batch_sent_twice_is_written_once(queue: Queue, disk: Disk) -> None:
     disk.is_slow = True
     first = queue.append_later(1)
     disk.await_sync()
-    names = [Ingest("p", 7), Ingest("p", 7), Ingest("p", 8)]
+    names = [BatchId("p", 7), BatchId("p", 7), BatchId("p", 8)]
     waiting = [
         queue._pool.submit(queue.append, value, ingest=name, check=queue._waiting.release)
         for value, name in zip((2, 2, 3), names, strict=True)
@@ -382,5 +376,5 @@ def test_a_named_batch_that_comes_again_is_written_once(queue: Queue, disk: Disk
     disk.end_sync()
     for future in (first, *waiting):
         future.result(PATIENCE)
-    queue.append(2, ingest=Ingest("p", 7))
+    queue.append(2, ingest=BatchId("p", 7))
     assert sorted(queue.values()) == [1, 2, 3]

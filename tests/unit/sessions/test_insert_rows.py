@@ -1,4 +1,4 @@
-"""Literals are read as DuckDB reads them, or not at all."""
+"""Literal rows are read exactly as DuckDB reads them, or left to DuckDB."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import duckdb
 import pytest
 
-from swanlake.lake.layout import Default, DefaultKind, Table
-from swanlake.lake.types import ColumnSpec, number_columns
-from swanlake.sessions.insert_rows import literal_rows, literal_table
+from swanlake.lake.model.layout import Default, DefaultKind, Table
+from swanlake.lake.model.types import ColumnSpec, number_columns
+from swanlake.sessions.native.insert_rows import literal_rows, literal_table
 from swanlake.sql.insert import insert_head
 
 _TYPES = [
@@ -51,7 +51,7 @@ def rows(sql: str, *columns: ColumnSpec) -> Any:
         ("VALUES (';', '--')", [["';'", "'--'"]]),
     ],
 )
-def test_literals(values: str, expected: list[list[str]]) -> None:
+def test_literals_are_split_into_rows(values: str, expected: list[list[str]]) -> None:
     assert literal_rows(values) == expected
 
 
@@ -66,16 +66,16 @@ def test_literals(values: str, expected: list[list[str]]) -> None:
     .strip(" |\n")
     .split(" | "),
 )
-def test_anything_else_is_not_for_us(rows: str) -> None:
+def test_other_expressions_are_left_to_duckdb(rows: str) -> None:
     assert literal_rows(f"VALUES {rows}".replace("\\n", "\n")) is None
 
 
-def test_long_texts_are_not_looked_at() -> None:
+def test_long_statements_and_queries_are_left_to_duckdb() -> None:
     assert literal_rows(f"VALUES ('{'x' * 70_000}')") is None
     assert literal_rows("SELECT 1") is None
 
 
-def test_every_value_is_that_of_duckdb() -> None:
+def test_every_value_equals_that_of_duckdb() -> None:
     taken = 0
     with duckdb.connect() as connection:
         for type_, literal in product(_TYPES, _LITERALS):
@@ -90,7 +90,7 @@ def test_every_value_is_that_of_duckdb() -> None:
     assert taken > 150
 
 
-def test_columns_defaults_and_their_order() -> None:
+def test_column_list_and_defaults_are_applied() -> None:
     columns = [
         ColumnSpec("a", "INTEGER", default=Default("42")),
         ColumnSpec("b", "VARCHAR", default=Default("it's")),
@@ -106,14 +106,14 @@ def test_columns_defaults_and_their_order() -> None:
         assert rows(f"INSERT INTO t {refused}", *columns) is None
 
 
-def test_defaults_that_are_computed_are_not_for_us() -> None:
+def test_computed_defaults_are_left_to_duckdb() -> None:
     now = Default("now()", DefaultKind.EXPRESSION)
     columns = [ColumnSpec("a", "INTEGER"), ColumnSpec("b", "TIMESTAMP", default=now)]
     assert rows("INSERT INTO t (a) VALUES (1)", *columns) is None
     assert rows("INSERT INTO t VALUES (1, NULL)", *columns) == [(1, None)]
 
 
-def test_null_where_none_may_be_is_not_for_us() -> None:
+def test_null_in_a_not_null_column_is_left_to_duckdb() -> None:
     columns = [ColumnSpec("a", "INTEGER", nullable=False), ColumnSpec("b", "INTEGER")]
     assert rows("INSERT INTO t VALUES (1, NULL)", *columns) == [(1, None)]
     assert rows("INSERT INTO t VALUES (1, 2), (NULL, 2)", *columns) is None

@@ -1,4 +1,4 @@
-"""Rows of a query: few of them at once, many as they come, and what it fails with."""
+"""PeekableReader gives few rows as a table, many as a stream, and the query's errors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from swanlake.sessions.arriving import ArrivingRows
+from swanlake.sessions.native.peekable_reader import PeekableReader
 
 _MANY = 250_000
 
@@ -22,25 +22,25 @@ def database(tmp_path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def counted(database: duckdb.DuckDBPyConnection, query: str, into: str = "count(*)") -> Any:
-    """What another connection makes of the rows of a query that are more than ten."""
+    """The aggregate that another connection computes over a query of more than ten rows."""
     database.execute(query)
-    with database.cursor() as beside, ArrivingRows(database) as rows:
+    with database.cursor() as consumer, PeekableReader(database) as rows:
         assert rows.up_to(10) is None
-        beside.register("arriving", rows.reader())
-        return beside.execute(f"SELECT {into} FROM arriving").fetchone()
+        consumer.register("streamed", rows.reader())
+        return consumer.execute(f"SELECT {into} FROM streamed").fetchone()
 
 
 @pytest.mark.parametrize("count", [0, 1, 10])
-def test_few_rows_are_there_at_once(database: duckdb.DuckDBPyConnection, count: int) -> None:
+def test_few_rows_are_returned_as_a_table(database: duckdb.DuckDBPyConnection, count: int) -> None:
     database.execute(f"FROM range({count})")
-    with ArrivingRows(database) as rows:
+    with PeekableReader(database) as rows:
         few = rows.up_to(10)
     assert few is not None
     assert few.column(0).to_pylist() == list(range(count))
 
 
 @pytest.mark.parametrize("count", [11, _MANY])
-def test_many_rows_are_all_read_once(database: duckdb.DuckDBPyConnection, count: int) -> None:
+def test_many_rows_are_each_read_once(database: duckdb.DuckDBPyConnection, count: int) -> None:
     database.execute("CREATE SEQUENCE asked")
     query = f"SELECT nextval('asked') AS n FROM range({count})"
     assert counted(database, query, "count(*), min(n), max(n)") == (count, 1, count)
@@ -54,7 +54,7 @@ def test_many_rows_are_all_read_once(database: duckdb.DuckDBPyConnection, count:
     ],
 )
 @pytest.mark.parametrize("at", [0, _MANY - 1])
-def test_the_error_of_the_query_is_the_one(
+def test_error_of_the_query_is_raised(
     database: duckdb.DuckDBPyConnection, value: str, kind: type[Exception], words: str, at: int
 ) -> None:
     query = f"SELECT CASE WHEN range = {at} THEN {value} ELSE 1 END FROM range({_MANY})"
@@ -62,7 +62,7 @@ def test_the_error_of_the_query_is_the_one(
         counted(database, query)
 
 
-def test_another_error_ends_the_query(database: duckdb.DuckDBPyConnection) -> None:
+def test_error_of_the_consumer_ends_the_query(database: duckdb.DuckDBPyConnection) -> None:
     with pytest.raises(duckdb.BinderException, match="nothing"):
         counted(database, f"SELECT a FROM counted, range({_MANY})", "nothing")
     with database.cursor() as other:

@@ -1,4 +1,4 @@
-"""Connected peers, as the kernel lists them."""
+"""Connected peers as the kernel lists them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from swanlake.sessions.peers import _address, connected_peers
-from tests.flight import eventually
+from tests.waiting import eventually
 
 
 @pytest.mark.parametrize(
@@ -18,11 +18,11 @@ from tests.flight import eventually
         ("0000000000000000FFFF00000100007F:0050", "127.0.0.1:80"),
     ],
 )
-def test_addresses_of_the_kernel(text: str, address: str) -> None:
+def test_kernel_address_is_converted_to_text(text: str, address: str) -> None:
     assert _address(text) == address
 
 
-def test_a_connection_is_seen_until_it_is_closed() -> None:
+def test_connection_is_listed_until_closed() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         client = socket.create_connection(("127.0.0.1", port))

@@ -1,4 +1,4 @@
-"""The registry: one id, one session, whatever happens while it is made."""
+"""The registry keeps one session per key, also when opening one fails."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from swanlake.errors import SessionLost
 from swanlake.sessions import registry as registry_module
 from swanlake.sessions.ids import SessionKey
 from swanlake.sessions.registry import SessionRegistry
-from tests.flight import eventually
+from tests.waiting import eventually
 
 KEY = SessionKey("alice", "s1")
 PEER = SessionKey("alice", "127.0.0.1:5000", from_peer=True)
 
 
 class FakeSession:
-    """A session without an engine; the first one to be made waits, and then fails if told so."""
+    """A session without an engine; opening the first one waits, and fails on request."""
 
     made = 0
     first_may_go_on = threading.Event()
@@ -61,7 +61,7 @@ def registry(monkeypatch: pytest.MonkeyPatch, peers: dict[str, str]) -> Iterator
     registry.stop()
 
 
-def test_who_waits_for_a_session_that_cannot_be_made_gets_a_registered_one(
+def test_waiter_for_failed_session_gets_a_registered_one(
     registry: SessionRegistry,
 ) -> None:
     FakeSession.first_fails = True
@@ -85,7 +85,7 @@ def test_who_waits_for_a_session_that_cannot_be_made_gets_a_registered_one(
     assert {session for session in found if isinstance(session, FakeSession)} == {registered}
 
 
-def test_a_session_that_idles_is_closed_and_forgotten(registry: SessionRegistry) -> None:
+def test_idle_session_is_closed_and_removed(registry: SessionRegistry) -> None:
     session: Any = registry.get(KEY)
     session.idle_seconds = 10_000.0
     assert registry.sweep() == 1
@@ -94,13 +94,13 @@ def test_a_session_that_idles_is_closed_and_forgotten(registry: SessionRegistry)
         registry.get(KEY, resume=True)
 
 
-def test_a_running_session_is_not_idle(registry: SessionRegistry) -> None:
+def test_running_session_is_not_idle(registry: SessionRegistry) -> None:
     session: Any = registry.get(KEY)
     session.idle_seconds, session.running = 10_000.0, True
     assert registry.sweep() == 0
 
 
-def test_a_session_ends_with_its_connection(
+def test_session_is_closed_with_its_connection(
     registry: SessionRegistry, peers: dict[str, str]
 ) -> None:
     session: Any = registry.get(PEER)
@@ -110,7 +110,7 @@ def test_a_session_ends_with_its_connection(
     assert session.closed == "disconnected"
 
 
-def test_an_address_that_is_used_again_is_a_new_session(
+def test_reused_address_gets_a_new_session(
     registry: SessionRegistry, peers: dict[str, str]
 ) -> None:
     first: Any = registry.get(PEER)
@@ -122,7 +122,7 @@ def test_an_address_that_is_used_again_is_a_new_session(
     assert first.closed == "disconnected"
 
 
-def test_metrics_tell_what_became_of_sessions(registry: SessionRegistry) -> None:
+def test_metrics_count_closed_sessions_by_reason(registry: SessionRegistry) -> None:
     registry.get(KEY)
     registry.get(PEER)
     registry.close(KEY, "closed by client")

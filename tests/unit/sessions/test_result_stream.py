@@ -1,4 +1,4 @@
-"""A result on its way: what it cannot give it says, and never just ends."""
+"""A result raises for rows that it cannot deliver, and never ends early."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 
 from swanlake.errors import QueryCancelled, SwanLakeError
 from swanlake.sessions.ids import SessionKey
-from swanlake.sessions.results import ResultStream
-from swanlake.sessions.runs import Run, Watchdog
+from swanlake.sessions.results.stream import ResultStream
+from swanlake.sessions.run import Run, Watchdog
 
 ROWS = 1_000_000
 
@@ -45,7 +45,7 @@ def nothing() -> None:
     pass
 
 
-def test_a_settled_result_is_whole_after_another_statement(
+def test_settled_result_is_complete_after_another_statement(
     stream: ResultStream, connection: duckdb.DuckDBPyConnection
 ) -> None:
     stream.settle(nothing)
@@ -56,7 +56,7 @@ def test_a_settled_result_is_whole_after_another_statement(
     assert (rows, stream.total_rows) == (ROWS, ROWS)
 
 
-def test_a_bug_while_settling_is_an_error_and_not_the_end(
+def test_bug_while_settling_raises_instead_of_ending_the_rows(
     stream: ResultStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(batch: Any) -> Any:
@@ -69,7 +69,7 @@ def test_a_bug_while_settling_is_an_error_and_not_the_end(
         stream.read()
 
 
-def test_a_waiter_that_gives_up_leaves_the_result_whole(
+def test_cancelled_settle_leaves_the_result_complete(
     stream: ResultStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go_on = threading.Event()
@@ -93,10 +93,10 @@ def test_a_waiter_that_gives_up_leaves_the_result_whole(
     assert rows == ROWS
 
 
-def test_an_abandoned_result_frees_the_connection(
+def test_abandoned_result_frees_the_connection(
     stream: ResultStream, connection: duckdb.DuckDBPyConnection
 ) -> None:
-    stream.abandon(QueryCancelled("nobody wants it"))
+    stream.abandon(QueryCancelled("cancelled"))
     assert not stream.live
     assert connection.execute("SELECT 7").fetchall() == [(7,)]
     with pytest.raises(QueryCancelled):

@@ -1,4 +1,4 @@
-"""Runs: stopped by request, by time, by a client that left; never by a call that is over."""
+"""Runs are stopped by cancellation, a deadline or a disconnect, and never by an ended call."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 
 from swanlake.errors import QueryCancelled, QueryTimeout, QueueStateUnknown
 from swanlake.sessions.ids import SessionKey, peer_address
-from swanlake.sessions.runs import Run, Watchdog
-from tests.flight import eventually
+from swanlake.sessions.run import Run, Watchdog
+from tests.queries import ENDLESS_QUERY
+from tests.waiting import eventually
 
 KEY = SessionKey("alice", "s1")
-ENDLESS = "SELECT count(*) FROM range(100000000000) r(x) WHERE x % 7 = 3"
 
 
 @pytest.fixture
@@ -31,11 +31,11 @@ def connection() -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def run_endless(run: Run, connection: duckdb.DuckDBPyConnection) -> None:
-    with run.engaged(connection):
-        connection.execute(ENDLESS)
+    with run.interruptible(connection):
+        connection.execute(ENDLESS_QUERY)
 
 
-def test_a_deadline_stops_what_runs(
+def test_deadline_interrupts_running_statement(
     watchdog: Watchdog, connection: duckdb.DuckDBPyConnection
 ) -> None:
     with pytest.raises(QueryTimeout, match=r"0\.1 s"):
@@ -43,17 +43,17 @@ def test_a_deadline_stops_what_runs(
     assert watchdog.running() == []
 
 
-def test_a_vanished_client_stops_what_runs(
+def test_disconnected_client_interrupts_running_statement(
     watchdog: Watchdog, connection: duckdb.DuckDBPyConnection
 ) -> None:
     gone = threading.Event()
     run = Run(watchdog, KEY)
     threading.Timer(0.1, gone.set).start()
-    with pytest.raises(QueryCancelled, match="went away"), run.call(gone.is_set):
+    with pytest.raises(QueryCancelled, match="went away"), run.client_waiting(gone.is_set):
         run_endless(run, connection)
 
 
-def test_the_probe_of_a_call_is_never_used_after_it(
+def test_client_probe_is_not_used_after_its_call(
     watchdog: Watchdog, connection: duckdb.DuckDBPyConnection
 ) -> None:
     run = Run(watchdog, KEY)
@@ -63,15 +63,15 @@ def test_the_probe_of_a_call_is_never_used_after_it(
         probed.set()
         return False
 
-    with run.call(probe), run.engaged(connection):
+    with run.client_waiting(probe), run.interruptible(connection):
         eventually(probed.is_set)
     probed.clear()
-    with run.engaged(connection):
+    with run.interruptible(connection):
         run.watch()
     assert not probed.is_set()
 
 
-def test_cancel_before_the_start_prevents_it(
+def test_statement_cancelled_before_start_does_not_run(
     watchdog: Watchdog, connection: duckdb.DuckDBPyConnection
 ) -> None:
     run = Run(watchdog, KEY)
@@ -80,7 +80,7 @@ def test_cancel_before_the_start_prevents_it(
         run_endless(run, connection)
 
 
-def test_the_first_reason_to_stop_is_the_one_reported(watchdog: Watchdog) -> None:
+def test_first_reason_to_stop_is_reported(watchdog: Watchdog) -> None:
     run = Run(watchdog, KEY)
     run.cancel(QueryCancelled("first"))
     run.cancel(QueryCancelled("second"))
@@ -88,15 +88,15 @@ def test_the_first_reason_to_stop_is_the_one_reported(watchdog: Watchdog) -> Non
         run.check()
 
 
-def test_an_ordinary_error_stays_what_it_is(
+def test_ordinary_error_is_not_replaced(
     watchdog: Watchdog, connection: duckdb.DuckDBPyConnection
 ) -> None:
     run = Run(watchdog, KEY)
-    with pytest.raises(duckdb.ParserException), run.engaged(connection):
+    with pytest.raises(duckdb.ParserException), run.interruptible(connection):
         connection.execute("SELEC")
 
 
-def test_a_run_has_a_query_id_even_if_nobody_gave_one(watchdog: Watchdog) -> None:
+def test_run_without_query_id_generates_one(watchdog: Watchdog) -> None:
     assert Run(watchdog, KEY).query_id
     assert Run(watchdog, KEY, query_id="mine").query_id == "mine"
 
@@ -109,28 +109,28 @@ def test_a_run_has_a_query_id_even_if_nobody_gave_one(watchdog: Watchdog) -> Non
         ("unix:/run/x", "unix:/run/x"),
     ],
 )
-def test_peer_addresses(peer: str, address: str) -> None:
+def test_peer_address_is_parsed(peer: str, address: str) -> None:
     assert peer_address(peer) == address
 
 
-def test_what_is_done_is_not_reported_stopped(
+def test_finished_work_is_not_reported_stopped(
     watchdog: Watchdog, connection: duckdb.DuckDBPyConnection
 ) -> None:
     run = Run(watchdog, KEY)
-    with run.engaged(connection):
+    with run.interruptible(connection):
         connection.execute("CREATE TABLE t AS SELECT 1 AS i")
         run.cancel(QueryCancelled("too late"))
-        with run.engaged(connection):
+        with run.interruptible(connection):
             assert connection.fetchall() == [(1,)]
 
 
-def test_what_may_have_been_done_is_not_reported_as_stopped(
+def test_unknown_outcome_is_not_replaced_by_cancellation(
     watchdog: Watchdog, connection: duckdb.DuckDBPyConnection
 ) -> None:
     run = Run(watchdog, KEY)
 
     def stopped_in_doubt() -> None:
-        with run.engaged(connection):
+        with run.interruptible(connection):
             run.cancel(QueryCancelled("stop"))
             raise QueueStateUnknown("the disk does not answer")
 

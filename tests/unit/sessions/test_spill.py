@@ -1,4 +1,4 @@
-"""The spill buffer: first in, first out, whatever goes to disk."""
+"""The spill buffer is first in, first out, in memory and on disk."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swanlake.sessions.results import rows_per_batch
-from swanlake.sessions.spill import SpillBuffer
+from swanlake.sessions.results.spill import SpillBuffer
+from swanlake.sessions.results.stream import rows_per_batch
 
 SCHEMA = pa.schema([("i", pa.int64())])
 
@@ -23,7 +23,7 @@ def batch(number: int, rows: int = 10) -> pa.RecordBatch:
     limit=st.sampled_from([0, 80, 160, 1000]),
     steps=st.lists(st.sampled_from(["append", "append", "take"]), max_size=40),
 )
-def test_order_is_kept_however_appends_and_takes_alternate(
+def test_order_is_first_in_first_out(
     limit: int, steps: list[str], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     buffer = SpillBuffer(SCHEMA, limit, tmp_path_factory.getbasetemp())
@@ -41,7 +41,7 @@ def test_order_is_kept_however_appends_and_takes_alternate(
     buffer.close()
 
 
-def test_what_exceeds_the_limit_goes_to_a_file_without_a_name(tmp_path: Path) -> None:
+def test_batches_over_the_limit_go_to_unlinked_files(tmp_path: Path) -> None:
     buffer = SpillBuffer(SCHEMA, 100, tmp_path)
     buffer.append(batch(1))
     assert not buffer.spilled
@@ -52,12 +52,12 @@ def test_what_exceeds_the_limit_goes_to_a_file_without_a_name(tmp_path: Path) ->
     assert buffer.take() is None
 
 
-def test_a_full_disk_is_an_oserror(tmp_path: Path) -> None:
+def test_full_disk_raises_oserror(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No such file"):
         SpillBuffer(SCHEMA, 0, tmp_path / "missing").append(batch(1))
 
 
-def test_batches_are_a_few_megabytes() -> None:
+def test_batch_size_is_a_few_megabytes() -> None:
     assert rows_per_batch(1) == 131_072
     assert rows_per_batch(8) == 65_536
     assert rows_per_batch(10_000) == 2048

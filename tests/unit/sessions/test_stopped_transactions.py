@@ -1,4 +1,4 @@
-"""A statement may be stopped at any moment; session and engine still agree on the transaction."""
+"""Session and engine agree on the transaction whenever a statement is stopped."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ import pytest
 from swanlake.engine.host import SharedHost
 from swanlake.engine.instance import EngineSpec
 from swanlake.errors import SwanLakeError
+from swanlake.jobs.inline import InlineRunner
 from swanlake.lake.lake import Lake
-from swanlake.pipeline.inline import InlineRunner
-from swanlake.pipeline.maintain import Maintenance, MaintenanceSettings
-from swanlake.queue.runtime import DucklingQueue
+from swanlake.maintenance.service import Maintenance
+from swanlake.maintenance.settings import MaintenanceSettings
+from swanlake.queue.service import DucklingQueue
 from swanlake.queue.settings import QueueSettings
 from swanlake.sessions.ids import SessionKey
-from swanlake.sessions.runs import Run, Watchdog
+from swanlake.sessions.run import Run, Watchdog
 from swanlake.sessions.services import SessionServices
 from swanlake.sessions.session import Session
 
@@ -47,23 +48,23 @@ def watchdog() -> Iterator[Watchdog]:
     watchdog.close()
 
 
-class LeavingAt:
-    """A client that is gone at the n-th look."""
+class DisconnectingAt:
+    """A client that is gone at the n-th probe."""
 
-    def __init__(self, looks: int) -> None:
-        self.looks = looks
+    def __init__(self, probes: int) -> None:
+        self.probes = probes
 
     def __call__(self) -> bool:
-        self.looks -= 1
-        return self.looks < 0
+        self.probes -= 1
+        return self.probes < 0
 
 
 def engine_is_in_transaction(session: Session) -> bool:
     try:
-        session._execution.connection.execute("BEGIN TRANSACTION")
+        session._engine.connection.execute("BEGIN TRANSACTION")
     except duckdb.TransactionException:
         return True
-    session._execution.connection.execute("ROLLBACK")
+    session._engine.connection.execute("ROLLBACK")
     return False
 
 
@@ -72,9 +73,9 @@ def rows() -> pa.RecordBatchReader:
     return pa.RecordBatchReader.from_batches(batch.schema, [batch])
 
 
-@pytest.mark.parametrize("looks", range(12))
-def test_session_and_engine_agree(
-    services: SessionServices, watchdog: Watchdog, looks: int
+@pytest.mark.parametrize("probes", range(12))
+def test_session_and_engine_agree_after_cancellation(
+    services: SessionServices, watchdog: Watchdog, probes: int
 ) -> None:
     for text in (
         ["BEGIN", "CREATE OR REPLACE TEMP TABLE t (i INTEGER)", "COMMIT"],
@@ -83,11 +84,11 @@ def test_session_and_engine_agree(
     ):
         session = Session(KEY, services)
         session.execute(Run(watchdog, KEY), "CREATE OR REPLACE TEMP TABLE target (i INTEGER)")
-        leaving = LeavingAt(looks)
+        leaving = DisconnectingAt(probes)
         for sql in text:
             run = Run(watchdog, KEY)
             try:
-                with run.call(leaving):
+                with run.client_waiting(leaving):
                     if sql == "ingest":
                         session.ingest(
                             run, rows(), lambda name: [f"INSERT INTO target FROM {name}"]

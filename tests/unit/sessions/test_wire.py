@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from swanlake.sessions.wire import (
+from swanlake.sessions.results.wire import (
     WireFormat,
     bignum_text,
     bit_text,
@@ -70,20 +70,20 @@ def same_as_duckdb(duck: duckdb.DuckDBPyConnection, text: str, sql_type: str) ->
 
 @settings(max_examples=50, deadline=timedelta(seconds=5))
 @given(value=st.uuids())
-def test_uuid_is_its_text(duck: duckdb.DuckDBPyConnection, value: uuid.UUID) -> None:
+def test_uuid_is_converted_to_text(duck: duckdb.DuckDBPyConnection, value: uuid.UUID) -> None:
     assert same_as_duckdb(duck, str(value), "UUID") == str(value)
 
 
 @settings(max_examples=50, deadline=timedelta(seconds=5))
 @given(value=st.integers(0, 2**128 - 1))
-def test_uhugeint_is_its_digits(duck: duckdb.DuckDBPyConnection, value: int) -> None:
+def test_uhugeint_is_converted_to_digits(duck: duckdb.DuckDBPyConnection, value: int) -> None:
     assert same_as_duckdb(duck, str(value), "UHUGEINT") == str(value)
     assert uhugeint_text(raw_bytes(duck, str(value), "UHUGEINT")) == str(value)
 
 
 @settings(max_examples=50, deadline=timedelta(seconds=5))
 @given(value=st.integers(-(2**127), 2**127 - 1))
-def test_hugeint_is_a_decimal(duck: duckdb.DuckDBPyConnection, value: int) -> None:
+def test_hugeint_is_converted_to_decimal(duck: duckdb.DuckDBPyConnection, value: int) -> None:
     batch = exported(duck, f"SELECT CAST('{value}' AS HUGEINT) AS v")
     converted = WireFormat(batch.schema).convert(batch)["v"]
     assert converted.type == pa.decimal128(38, 0)
@@ -92,14 +92,14 @@ def test_hugeint_is_a_decimal(duck: duckdb.DuckDBPyConnection, value: int) -> No
 
 @settings(max_examples=50, deadline=timedelta(seconds=5))
 @given(value=st.text("01", min_size=1, max_size=70))
-def test_bit_is_its_digits(duck: duckdb.DuckDBPyConnection, value: str) -> None:
+def test_bit_is_converted_to_digits(duck: duckdb.DuckDBPyConnection, value: str) -> None:
     assert same_as_duckdb(duck, value, "BIT") == value
     assert bit_text(raw_bytes(duck, value, "BIT")) == value
 
 
 @settings(max_examples=50, deadline=timedelta(seconds=5))
 @given(value=st.integers() | st.integers(-(10**200), 10**200))
-def test_bignum_is_its_digits(duck: duckdb.DuckDBPyConnection, value: int) -> None:
+def test_bignum_is_converted_to_digits(duck: duckdb.DuckDBPyConnection, value: int) -> None:
     assert same_as_duckdb(duck, str(value), "BIGNUM") == str(value)
     assert bignum_text(raw_bytes(duck, str(value), "BIGNUM")) == str(value)
 
@@ -112,7 +112,7 @@ def test_bignum_is_its_digits(duck: duckdb.DuckDBPyConnection, value: int) -> No
     minutes=st.sampled_from([0, 1, 30, 59]),
     seconds=st.sampled_from([0, 7, 59]),
 )
-def test_timetz_is_the_text_of_duckdb(
+def test_timetz_matches_duckdb_text(
     duck: duckdb.DuckDBPyConnection, time: Any, sign: str, hours: int, minutes: int, seconds: int
 ) -> None:
     # DuckDB prints an offset of seven seconds like one of seven minutes.
@@ -221,12 +221,12 @@ def test_nested_slices_convert_like_the_whole(
         assert row["u"] == {0: plain, 1: number}.get(number % 3)
 
 
-def test_map_keys_convert(duck: duckdb.DuckDBPyConnection) -> None:
+def test_map_keys_are_converted(duck: duckdb.DuckDBPyConnection) -> None:
     batch = exported(duck, f"SELECT MAP {{'{ZERO}'::UUID: 1, '{ONES}'::UUID: 2}} AS m")
     assert wired(batch)["m"].to_pylist() == [[(ZERO, 1), (ONES, 2)]]
 
 
-def test_uuid_of_pyarrow_converts_with_its_offset() -> None:
+def test_sliced_pyarrow_uuid_is_converted() -> None:
     column = pa.array([uuid.UUID(ZERO).bytes, None, uuid.UUID(ONES).bytes], pa.uuid())
     for start in range(4):
         batch = pa.record_batch({"u": column.slice(start)})
@@ -238,7 +238,7 @@ def test_uuid_of_pyarrow_converts_with_its_offset() -> None:
 # ---- what stays ----------------------------------------------------------------------------------
 
 
-def test_plain_types_are_not_touched(duck: duckdb.DuckDBPyConnection) -> None:
+def test_plain_types_are_unchanged(duck: duckdb.DuckDBPyConnection) -> None:
     batch = exported(
         duck,
         "SELECT 1 AS i, 'x' AS s, 1.5 AS d, [1] AS l, {'a': 'b'} AS r, MAP {'k': 1} AS m, "
@@ -249,13 +249,13 @@ def test_plain_types_are_not_touched(duck: duckdb.DuckDBPyConnection) -> None:
     assert format.convert(batch) is batch
 
 
-def test_opaque_types_of_others_are_not_touched() -> None:
+def test_opaque_types_of_other_vendors_are_unchanged() -> None:
     kind = pa.opaque(pa.int64(), "point", "Other")
     batch = pa.record_batch({"o": pa.ExtensionArray.from_storage(kind, pa.array([1]))})
     assert WireFormat(batch.schema).convert(batch) is batch
 
 
-def test_untouched_columns_stand_beside_converted_ones(duck: duckdb.DuckDBPyConnection) -> None:
+def test_unchanged_columns_mix_with_converted_ones(duck: duckdb.DuckDBPyConnection) -> None:
     batch = exported(duck, f"SELECT 7 AS i, '{ZERO}'::UUID AS u, 'x' AS s")
     assert wired(batch).to_pylist() == [{"i": 7, "u": ZERO, "s": "x"}]
 

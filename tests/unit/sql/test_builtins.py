@@ -1,4 +1,4 @@
-"""Functions of DuckDB's own are named in full, and nothing else is touched."""
+"""DuckDB's functions get their full names; other text is unchanged."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ def test_functions_without_arguments_get_their_full_name(sql: str, named: str) -
     assert with_builtins(sql) == named
 
 
-def test_a_long_text_is_left_as_it_is() -> None:
+def test_long_text_is_unchanged() -> None:
     sql = f"VALUES (now(), '{'x' * 5000}')"
     assert with_builtins(sql) == sql

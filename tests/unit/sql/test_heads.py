@@ -1,4 +1,4 @@
-"""CREATE TABLE and COPY FROM: what is found in them, and what is left alone."""
+"""The heads of CREATE TABLE and COPY FROM."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def parsed(sql: str) -> Statement:
         ),
     ],
 )
-def test_a_table_with_a_query_or_with_plain_columns(sql: str, head: CreateHead) -> None:
+def test_create_table_with_a_query_or_plain_columns_has_a_head(sql: str, head: CreateHead) -> None:
     assert create_head(parsed(sql)) == head
 
 
@@ -68,11 +68,11 @@ def test_a_table_with_a_query_or_with_plain_columns(sql: str, head: CreateHead) 
         "SELECT 1",
     ],
 )
-def test_what_says_more_is_left_alone(sql: str) -> None:
+def test_statements_with_other_clauses_have_no_head(sql: str) -> None:
     assert create_head(parsed(sql)) is None
 
 
-def test_a_copy_into_a_table() -> None:
+def test_copy_into_a_table_has_a_head() -> None:
     assert copy_head(parsed("COPY t FROM 'x.csv'")) == CopyHead(("t",), 5, 6)
     assert copy_head(parsed("""COPY a."b c"(i, j) FROM 'x' (FORMAT csv)""")) == CopyHead(
         ("a", "b c"), 5, 12

@@ -1,4 +1,4 @@
-"""What an INSERT says before its rows."""
+"""The head of an INSERT."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from swanlake.sql.insert import InsertHead, insert_head, unquoted
-from swanlake.sql.quoting import identifier
+from swanlake.sql.insert import InsertHead, insert_head
+from swanlake.sql.quoting import identifier, unquoted
 
 CONNECTION = duckdb.connect()
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=8)
@@ -55,7 +55,7 @@ def body_of(sql: str) -> str:
         ("INSERT INTO t DEFAULT VALUES", ("t",)),
     ],
 )
-def test_the_target_is_what_the_insert_names(sql: str, target: tuple[str, ...]) -> None:
+def test_target_is_the_named_table(sql: str, target: tuple[str, ...]) -> None:
     assert head_of(sql).target == target
 
 
@@ -81,7 +81,7 @@ def test_the_target_is_what_the_insert_names(sql: str, target: tuple[str, ...]) 
         ('INSERT INTO t ("select") VALUES (1)', ("select",)),
     ],
 )
-def test_the_columns_are_those_in_parentheses_unless_a_query_is(
+def test_columns_are_read_unless_the_parentheses_hold_a_query(
     sql: str, columns: tuple[str, ...] | None
 ) -> None:
     assert head_of(sql).columns == columns
@@ -102,7 +102,7 @@ def test_the_columns_are_those_in_parentheses_unless_a_query_is(
         ("INSERT INTO t /* x */ VALUES (1) RETURNING *", "VALUES (1) RETURNING *"),
     ],
 )
-def test_the_body_begins_behind_the_head(sql: str, body: str) -> None:
+def test_body_begins_after_the_head(sql: str, body: str) -> None:
     assert body_of(sql) == body
 
 
@@ -127,7 +127,7 @@ def test_rows_can_come_by_name(sql: str, by_name: bool) -> None:
         ("INSERT INTO t VALUES (1)", None),
     ],
 )
-def test_an_alternative_is_told(sql: str, alternative: str | None) -> None:
+def test_conflict_alternative_is_read(sql: str, alternative: str | None) -> None:
     assert head_of(sql).alternative == alternative
 
 
@@ -144,7 +144,7 @@ def test_an_alternative_is_told(sql: str, alternative: str | None) -> None:
         'SELECT "insert" FROM t',
     ],
 )
-def test_what_is_no_insert_has_no_head(sql: str) -> None:
+def test_other_texts_have_no_head(sql: str) -> None:
     assert insert_head(sql) is None
 
 
@@ -155,7 +155,7 @@ def test_any_text_has_a_head_or_none(sql: str) -> None:
 
 
 @given(st.lists(NAMES, min_size=1, max_size=3), st.lists(NAMES, min_size=1, max_size=5))
-def test_quoted_names_are_read_as_they_were_meant(target: list[str], columns: list[str]) -> None:
+def test_quoted_names_are_unquoted(target: list[str], columns: list[str]) -> None:
     written = ".".join(map(identifier, target))
     sql = f"INSERT INTO {written} ({', '.join(map(identifier, columns))}) VALUES (1)"
     head = insert_head(sql)
@@ -165,7 +165,7 @@ def test_quoted_names_are_read_as_they_were_meant(target: list[str], columns: li
 
 
 @given(NAMES)
-def test_a_quoted_name_loses_its_quotes_and_a_comment(name: str) -> None:
+def test_quoted_name_loses_its_quotes_and_a_comment(name: str) -> None:
     assert unquoted(identifier(name)) == name
     assert unquoted(identifier(name) + ' /* "x" */') == name
 
@@ -180,7 +180,7 @@ def test_a_quoted_name_loses_its_quotes_and_a_comment(name: str) -> None:
         "INSERT INTO t AS u (VALUES (1))",
     ],
 )
-def test_a_head_is_the_same_wherever_the_first_look_ends(sql: str) -> None:
+def test_head_is_independent_of_the_length_of_the_first_read(sql: str) -> None:
     whole = insert_head(sql)
     assert whole is not None
     for padding in range(1024 - len(sql), 1024):
@@ -198,8 +198,8 @@ def test_a_head_is_the_same_wherever_the_first_look_ends(sql: str) -> None:
 
 
 @pytest.fixture
-def longest_look(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
-    """How long the longest text was that the lexer was given."""
+def longest_lexed(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """The length of the longest text passed to the lexer."""
     lengths = [0]
     tokenize = duckdb.tokenize
 
@@ -226,18 +226,18 @@ MEGABYTES = 20 * 1024 * 1024
     ],
     ids=["rows", "text", "unicode", "dollars", "comment", "name"],
 )
-def test_a_body_of_megabytes_is_not_looked_at(body: str, longest_look: Callable[[], int]) -> None:
+def test_large_body_is_not_tokenized(body: str, longest_lexed: Callable[[], int]) -> None:
     head = insert_head(f"INSERT INTO duckling_queue.t (a, b) {body}")
     assert head is not None
     assert head.target == ("duckling_queue", "t")
     assert head.columns == ("a", "b")
     assert head.body == len("INSERT INTO duckling_queue.t (a, b) ")
-    assert longest_look() <= 1024
+    assert longest_lexed() <= 1024
 
 
 @settings(deadline=None, max_examples=20)
 @given(st.integers(1, 3000))
-def test_a_long_list_of_columns_is_read_to_its_end(count: int) -> None:
+def test_long_column_list_is_read_completely(count: int) -> None:
     columns = tuple(f"column {number}" for number in range(count))
     listed = ", ".join(map(identifier, columns))
     head = insert_head(f"INSERT INTO t ({listed}) VALUES ({', '.join('?' * count)})")
@@ -245,12 +245,12 @@ def test_a_long_list_of_columns_is_read_to_its_end(count: int) -> None:
     assert head.columns == columns
 
 
-def test_a_thousand_columns_do_not_make_the_body_be_looked_at(
-    longest_look: Callable[[], int],
+def test_thousand_columns_do_not_tokenize_the_body(
+    longest_lexed: Callable[[], int],
 ) -> None:
     listed = ", ".join(f"c{number}" for number in range(1000))
     head = insert_head(f"INSERT INTO t ({listed}) VALUES ('{'x' * MEGABYTES}')")
     assert head is not None
     assert head.columns is not None
     assert len(head.columns) == 1000
-    assert longest_look() <= 16 * 1024
+    assert longest_lexed() <= 16 * 1024

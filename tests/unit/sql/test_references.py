@@ -1,4 +1,4 @@
-"""Names of the queue's tables in a statement, and others in their place."""
+"""Finding and replacing the queue's tables in a statement."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_names_of_the_catalog_are_found_and_nothing_else(
 
 
 @given(NAMES, NAMES)
-def test_quoted_names_are_read_as_they_were_meant(schema: str, table: str) -> None:
+def test_quoted_names_are_unquoted(schema: str, table: str) -> None:
     sql = f"SELECT 'ü' FROM duckling_queue.{identifier(schema)}.{identifier(table)} WHERE 1 = 1"
     assert named(sql) == [(QUEUE, schema, table)]
 
@@ -112,16 +112,16 @@ def with_rows(sql: str) -> str:
         ),
     ],
 )
-def test_other_tables_stand_for_those_of_the_queue(sql: str, rows: list[tuple[object]]) -> None:
+def test_tables_of_the_queue_are_replaced(sql: str, rows: list[tuple[object]]) -> None:
     text = with_rows(sql)
     assert CONNECTION.execute(text).fetchall() == rows
 
 
-def test_a_table_keeps_its_name_as_an_alias_unless_it_has_one() -> None:
+def test_replaced_table_has_its_name_as_alias_unless_it_has_one() -> None:
     replaced = with_rows("FROM duckling_queue.t, duckling_queue.u AS x")
     assert replaced == 'FROM memory.main.rows_0 AS "t", memory.main.rows_1 AS x'
 
 
-def test_a_text_without_references_stays_as_it_is() -> None:
+def test_text_without_references_is_unchanged() -> None:
     sql = "SELECT 'é' /* duckling_queue.t */"
     assert replaced(sql, [], is_sql) == sql

@@ -1,4 +1,4 @@
-"""What a statement is."""
+"""Classification and rewriting of statements."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def one(sql: str) -> Statement:
         ("ABORT", Kind.ROLLBACK),
     ],
 )
-def test_kind(sql: str, kind: Kind) -> None:
+def test_kind_of_a_statement(sql: str, kind: Kind) -> None:
     assert one(sql).kind is kind
 
 
@@ -78,7 +78,7 @@ def test_kind(sql: str, kind: Kind) -> None:
         ("TRUNCATE t", True),
     ],
 )
-def test_what_may_write(sql: str, may_write: bool) -> None:
+def test_may_write_of_a_statement(sql: str, may_write: bool) -> None:
     assert one(sql).may_write is may_write
 
 
@@ -124,13 +124,21 @@ def test_parameters_are_replaced_and_nothing_else(sql: str, replaced: str) -> No
         ("INSERT INTO t SELECT ?", None),
         ("INSERT INTO t VALUES (?) ON CONFLICT (a) DO UPDATE SET a = ?", None),
         ("UPDATE t SET a = ?", None),
+        ("INSERT INTO t VALUES (?, (TABLE t))", None),
+        ("INSERT INTO t VALUES (?, (FROM t))", None),
+        ("INSERT INTO t VALUES (?, my_macro())", None),
+        ("INSERT INTO t VALUES (?, lake.main.upper('x'))", None),
+        (
+            "INSERT INTO t VALUES (upper(?), CAST(? AS DECIMAL(3, 1)))",
+            "INSERT INTO t SELECT upper(b.c0), CAST(b.c1 AS DECIMAL(3, 1))\nFROM b ",
+        ),
     ],
 )
-def test_an_insert_of_one_row_becomes_an_insert_of_all(sql: str, rewritten: str | None) -> None:
+def test_insert_of_one_row_becomes_an_insert_of_all_rows(sql: str, rewritten: str | None) -> None:
     assert one(sql).over_rows("b") == rewritten
 
 
-def test_settings_are_known_by_what_they_set() -> None:
+def test_setting_name_is_what_the_statement_sets() -> None:
     assert one("SET threads = 1").setting_name == one("SET threads TO 2").setting_name == "threads"
     assert one("RESET threads").setting_name == "threads"
     assert one("SET VARIABLE x = 1").setting_name == "variable x"
@@ -155,7 +163,7 @@ WORDS = st.sampled_from(
 
 
 @given(st.lists(WORDS, max_size=14).map(" ".join))
-def test_any_jumble_of_words_is_classified_or_refused(sql: str) -> None:
+def test_any_sequence_of_words_is_classified_or_refused(sql: str) -> None:
     try:
         statements = parse(CONNECTION, sql)
     except duckdb.Error:
@@ -180,7 +188,7 @@ def test_qualified_names_leave_out_what_is_missing() -> None:
     assert qualified("a", None, "b.c") == '"a"."b.c"'
 
 
-def test_tokens_know_their_depth() -> None:
+def test_tokens_have_their_depth() -> None:
     depths = [(token.text, token.depth) for token in tokenize("a(b[c])")]
     assert depths == [("a", 0), ("(", 0), ("b", 1), ("[", 1), ("c", 2), ("]", 1), (")", 0)]
 
@@ -196,20 +204,20 @@ def test_tokens_know_their_depth() -> None:
         ("SELECT ?, 'x' = ?", {}, {}),
     ],
 )
-def test_parameters_know_their_columns(
+def test_parameters_have_column_hints(
     sql: str, by_place: dict[str, int], by_name: dict[str, str]
 ) -> None:
     hints = parameter_hints(one(sql))
     assert (hints.by_place, hints.by_name) == (by_place, by_name)
 
 
-def test_an_insert_knows_the_columns_it_lists() -> None:
+def test_hints_have_the_column_list_of_an_insert() -> None:
     hints = parameter_hints(one('INSERT INTO s.t (a, "b c") VALUES (?, ?)'))
     assert hints.inserted == ["a", '"b c"']
     assert parameter_hints(one("INSERT INTO t VALUES (?)")).inserted is None
 
 
-def test_a_probe_ends_where_its_statement_ends() -> None:
+def test_probe_ends_where_its_statement_ends() -> None:
     probe = one("SELECT 2 AS x; -- done").probe()
     assert probe is not None
     assert CONNECTION.execute(probe).description[0][0] == "x"
@@ -225,11 +233,11 @@ def test_a_probe_ends_where_its_statement_ends() -> None:
         ("INSERT INTO t VALUES (';--'); /* ; */", "INSERT INTO t VALUES (';--')"),
     ],
 )
-def test_the_body_ends_before_the_semicolon(sql: str, body: str) -> None:
+def test_body_ends_before_the_semicolon(sql: str, body: str) -> None:
     assert one(sql).body == body
 
 
-def test_a_pivot_that_needs_a_transaction_is_refused() -> None:
+def test_pivot_that_needs_a_transaction_is_refused() -> None:
     sql = "CREATE TABLE t AS PIVOT (SELECT 1 AS k, 2 AS v) ON k USING sum(v)"
     with duckdb.connect() as connection, pytest.raises(Unsupported, match="PIVOT"):
         parse(connection, sql)

@@ -1,26 +1,23 @@
-"""The statements of a pool and of its sessions, for tasks; the twin of statements.py."""
+"""Statements that clients, pools and sessions have in common, for tasks."""
 
 from __future__ import annotations
 
-import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
-from swanlake.client import requests
-from swanlake.client.connection import Request, Statement
-from swanlake.client.options import UNSET, QueryOptions
-from swanlake.client.parameters import Parameters
-from swanlake.client.requests import Mode
-from swanlake.client.result import QueryResult, UpdateResult
-from swanlake.client.statements import Timeout
-from swanlake.errors import SwanLakeError
+from swanlake.client.api import requests
+from swanlake.client.api.options import UNSET, QueryOptions, Timeout
+from swanlake.client.api.requests import Mode
+from swanlake.client.api.result import QueryResult, UpdateResult
+from swanlake.client.transport.connection import Request
+from swanlake.client.transport.parameters import Parameters
 
 T = TypeVar("T")
 
 
 class AsyncStatements(ABC):
-    """Statements that one awaits."""
+    """Methods that send one request to the server and await its answer."""
 
     @abstractmethod
     async def _run(self, request: Request[T], options: QueryOptions | None, timeout: Timeout) -> T:
@@ -34,9 +31,9 @@ class AsyncStatements(ABC):
         options: QueryOptions | None = None,
         timeout: Timeout = UNSET,
     ) -> QueryResult:
-        """Runs a query; gives all its rows.
+        """Runs a query and returns all its rows.
 
-        ``params`` is a sequence for ``?`` and ``$1``, a dict for ``$name``, or rows of Arrow.
+        ``params`` is a sequence for ``?`` and ``$1``, a dict for ``$name``, or Arrow rows.
         """
         return await self._run(requests.query(sql, params), options, timeout)
 
@@ -48,7 +45,7 @@ class AsyncStatements(ABC):
         options: QueryOptions | None = None,
         timeout: Timeout = UNSET,
     ) -> UpdateResult:
-        """Runs a change, once for every row of ``params``, as one; never a second time."""
+        """Runs a change, atomically for every row of ``params``; never retried."""
         return await self._run(requests.update(sql, params), options, timeout)
 
     async def execute(
@@ -59,7 +56,7 @@ class AsyncStatements(ABC):
         options: QueryOptions | None = None,
         timeout: Timeout = UNSET,
     ) -> QueryResult:
-        """Runs any text, never a second time; gives rows or the count of affected ones."""
+        """Runs any SQL and returns its rows or the count of affected rows; never retried."""
         return await self._run(requests.execute(sql, params), options, timeout)
 
     async def ingest(
@@ -76,21 +73,16 @@ class AsyncStatements(ABC):
         options: QueryOptions | None = None,
         timeout: Timeout = UNSET,
     ) -> int:
-        """Sends rows into a table; how many it took. See ``Statements.ingest``."""
-        request = requests.ingest(
-            table,
-            rows,
-            mode=mode,
-            queue=queue,
-            catalog=catalog,
-            schema=schema,
-            temporary=temporary,
-            batch_name=batch_name,
-        )
+        """Sends Arrow rows, a data frame or a list of dicts to a table; returns the row count.
+
+        With ``queue`` the rows go through the Duckling Queue. A ``batch_name``, the name of a
+        producer and a sequence number, makes the call safe to repeat: the queue takes a batch once.
+        """
+        request = requests.ingest(table, rows, mode, queue, catalog, schema, temporary, batch_name)
         return await self._run(request, options, timeout)
 
     async def catalogs(self) -> QueryResult:
-        """The catalogs one can name."""
+        """The catalogs that statements can name."""
         return await self._run(requests.catalogs(), None, UNSET)
 
     async def schemas(
@@ -113,26 +105,5 @@ class AsyncStatements(ABC):
         return await self._run(request, None, UNSET)
 
     async def status(self) -> Mapping[str, Any]:
-        """What the server says of itself: version, state, counts."""
+        """The server's version, state and counters."""
         return await self._run(requests.status(), None, UNSET)
-
-
-async def answer_to(statement: Statement[T]) -> T:
-    """Awaits a statement. Who is cancelled meanwhile leaves it to whoever stops it.
-
-    Cancelling the wrapped future cancels a call that has not begun, and does nothing to one that
-    has: a thread cannot be interrupted. So the connection is busy until the statement is stopped.
-    """
-    try:
-        async with asyncio.timeout(statement.patience):
-            return await asyncio.wrap_future(statement.future)
-    except SwanLakeError:
-        raise  # QueryTimeout is a TimeoutError too
-    except TimeoutError:
-        raise statement.give_up() from None
-    except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            raise
-        # Not the task was cancelled, but the statement, by somebody else.
-        raise statement.never_begun() from None

@@ -1,76 +1,48 @@
-"""A result that is awaited while it arrives, and what is acquired with ``async with``."""
+"""Waiting in a task; ``sync/waiting.py`` has the same functions for threads."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator
-from typing import Any, Generic, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Generator
+from concurrent.futures import Future
+from functools import partial, wraps
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
-import pyarrow as pa
-
-from swanlake.client.async_statements import answer_to
-from swanlake.client.keeper import in_background
-from swanlake.client.stream import ResultStream
-from swanlake.errors import SwanLakeError
+from swanlake.client.transport.call_thread import run_in_background
+from swanlake.client.transport.deadline import WaitTimeout
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
-class AsyncResultStream:
-    """The batches of a result, in bounded memory: ``async for batch in stream``."""
+async def wait_for(future: Future[T], timeout: float | None) -> T:
+    """Awaits a future; on a timeout, cancels it if it is not running and raises WaitTimeout."""
+    if future.done():
+        return future.result()
+    try:
+        async with asyncio.timeout(timeout) as limit:
+            return await asyncio.wrap_future(future)
+    except TimeoutError:
+        if limit.expired():
+            raise WaitTimeout from None
+        raise
 
-    def __init__(self, stream: ResultStream) -> None:
-        self._stream = stream
 
-    @property
-    def schema(self) -> Any:
-        """The columns, as an Arrow schema."""
-        return self._stream.schema
+async def run_blocking(name: str, work: Callable[[], T]) -> T:
+    """Runs a blocking function in a thread, to its end even if the task is cancelled."""
+    return await asyncio.shield(asyncio.wrap_future(run_in_background(name, work)))
 
-    @property
-    def query_id(self) -> str:
-        return self._stream.query_id
 
-    @property
-    def affected_rows(self) -> int:
-        """Rows that the statement changed; -1 if it does not say."""
-        return self._stream.affected_rows
+def callback_runner() -> Callable[[Callable[[], object]], None]:
+    """Runs callbacks of other threads in the event loop of the calling task."""
+    return partial(_run_in_loop, asyncio.get_running_loop())
 
-    async def read(self) -> Any | None:
-        """The next batch, or None after the last."""
-        if self._stream.at_end():
-            return None
-        statement = self._stream.begin_read()
-        try:
-            batch = await answer_to(statement)
-        except SwanLakeError:
-            self._stream.end()
-            raise
-        except BaseException:
-            in_background("swanlake-close-stream", self._stream.close)
-            raise
-        if batch is None:
-            self._stream.end()
-        return batch
 
-    async def read_all(self) -> Any:
-        """The rest, as one table."""
-        return pa.Table.from_batches([batch async for batch in self], self.schema)
-
-    async def close(self) -> None:
-        """Lets go of what was not read; can be called again."""
-        if not self._stream.is_over:
-            await apart("swanlake-close-stream", self._stream.close)
-
-    async def __aiter__(self) -> AsyncIterator[Any]:
-        while (batch := await self.read()) is not None:
-            yield batch
-
-    async def __aenter__(self) -> AsyncResultStream:
-        return self
-
-    async def __aexit__(self, *exception: object) -> None:
-        await self.close()
+def _run_in_loop(loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:
+    try:
+        loop.call_soon_threadsafe(callback)
+    except RuntimeError:  # the loop is closed
+        callback()
 
 
 class _Closable(Protocol):
@@ -81,7 +53,7 @@ A = TypeVar("A", bound=_Closable)
 
 
 class Acquiring(Generic[A]):
-    """What is not there yet: ``async with`` it, or ``await`` it and close it yourself."""
+    """A resource to be acquired: use ``async with``, or ``await`` it and close it yourself."""
 
     def __init__(self, acquire: Callable[[], Awaitable[A]]) -> None:
         self._acquire = acquire
@@ -99,6 +71,11 @@ class Acquiring(Generic[A]):
             await self._acquired.close()
 
 
-async def apart(name: str, work: Callable[[], T]) -> T:
-    """Awaits what blocks. It comes to its end even if the task is cancelled before it began."""
-    return await asyncio.shield(asyncio.wrap_future(in_background(name, work)))
+def acquiring(method: Callable[P, Awaitable[A]]) -> Callable[P, Acquiring[A]]:
+    """Makes a method whose result can be awaited, or used with ``async with``."""
+
+    @wraps(method)
+    def acquire(*args: P.args, **options: P.kwargs) -> Acquiring[A]:
+        return Acquiring(lambda: method(*args, **options))
+
+    return acquire

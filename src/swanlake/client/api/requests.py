@@ -1,4 +1,4 @@
-"""Everything that can be asked of a server, as requests for whoever has a connection."""
+"""The requests that a server answers, built without a connection."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 
-from swanlake.client.connection import Connection, Request
-from swanlake.client.driver import Call, Prepared, Rows
-from swanlake.client.parameters import Parameters, bound_rows
-from swanlake.client.result import QueryResult, UpdateResult
+from swanlake.client.api.options import UNSET, QueryOptions, Timeout, Unset
+from swanlake.client.api.result import QueryResult, UpdateResult
+from swanlake.client.transport.connection import Connection, Request
+from swanlake.client.transport.deadline import Deadline
+from swanlake.client.transport.driver import CallContext, PreparedHandle, ResultReader
+from swanlake.client.transport.parameters import Parameters, parameter_table
 from swanlake.errors import InvalidRequest, NotFound
 from swanlake.protocol import Headers, messages
 from swanlake.sql.quoting import qualified
@@ -21,7 +23,7 @@ Mode: TypeAlias = Literal["append", "create", "replace", "create_append"]
 _Ingest = messages.CommandStatementIngest
 _Definition = _Ingest.TableDefinitionOptions
 _MODES: Mapping[str, tuple[Any, Any]] = {
-    # what to do if the table is not there, and if it is
+    # if the table does not exist, if it exists
     "append": (_Definition.TABLE_NOT_EXIST_OPTION_FAIL, _Definition.TABLE_EXISTS_OPTION_APPEND),
     "create": (_Definition.TABLE_NOT_EXIST_OPTION_CREATE, _Definition.TABLE_EXISTS_OPTION_FAIL),
     "replace": (_Definition.TABLE_NOT_EXIST_OPTION_CREATE, _Definition.TABLE_EXISTS_OPTION_REPLACE),
@@ -31,102 +33,111 @@ _MODES: Mapping[str, tuple[Any, Any]] = {
     ),
 }
 _QUEUE = "duckling_queue"
-#: WITH is not among them: it may end in an INSERT.
-_READS = re.compile(r"\s*(?:SELECT|FROM|VALUES|SHOW|DESCRIBE|SUMMARIZE)\b[^;]*;?\s*\Z", re.I)
-#: Functions that change something although they stand in a SELECT.
-_CHANGES = re.compile(
+#: Not WITH: it may end in an INSERT.
+_READ_ONLY = re.compile(r"\s*(?:SELECT|FROM|VALUES|SHOW|DESCRIBE|SUMMARIZE)\b[^;]*;?\s*\Z", re.I)
+#: Functions with side effects, which a SELECT can call.
+_SIDE_EFFECTS = re.compile(
     r"\b(?:nextval|setseed|query|write_log|(?:force_)?checkpoint|\w+_(?:execute|attach)"
     r"|(?:ducklake|swanlake|duckling_queue)_\w+)\s*\("
-    # or whose names one would have to read more closely than this
+    # and quoted names or comments, which a regular expression cannot read
     r"|\"\s*\(|--|/\*",
     re.I,
 )
-#: Statements that work on tables and leave the session as it is. DDL is not among them: nobody can
-#: tell a temporary table by its first words.
-_TRACELESS = re.compile(
+#: Statements on tables, which leave the session as it is. Not DDL: its first words do not tell
+#: whether a table is temporary.
+_STATELESS = re.compile(
     r"\s*(?:SELECT|FROM|VALUES|SHOW|DESCRIBE|SUMMARIZE|WITH|INSERT|UPDATE|DELETE|MERGE|COPY)"
     r"\b[^;]*;?\s*\Z",
     re.I,
 )
 
 
-def certainly_reads(sql: str) -> bool:
-    """True only if running the text twice can do no harm; a doubt is a no.
+def is_read_only(sql: str) -> bool:
+    """True only if the statement certainly writes nothing, so that it can be retried.
 
-    >>> certainly_reads("SELECT 1"), certainly_reads("SELECT 1; DROP TABLE t")
+    >>> is_read_only("SELECT 1"), is_read_only("SELECT 1; DROP TABLE t")
     (True, False)
     """
-    return _READS.match(sql) is not None and _CHANGES.search(sql) is None
+    return _READ_ONLY.match(sql) is not None and _SIDE_EFFECTS.search(sql) is None
 
 
-def certainly_traceless(sql: str) -> bool:
-    """True only if the text leaves its session as it was; a doubt is a no.
+def leaves_no_session_state(sql: str) -> bool:
+    """True only if the statement certainly leaves its session unchanged.
 
-    >>> certainly_traceless("INSERT INTO t VALUES (1)"), certainly_traceless("SET threads = 1")
-    (True, False)
+    >>> [leaves_no_session_state(sql) for sql in ("INSERT INTO t VALUES (1)", "SET threads = 1")]
+    [True, False]
     """
-    return _TRACELESS.match(sql) is not None and _CHANGES.search(sql) is None
+    return _STATELESS.match(sql) is not None and _SIDE_EFFECTS.search(sql) is None
 
 
-# ---- statements ----------------------------------------------------------------------------------
+def deadline(
+    options: QueryOptions | None, timeout: Timeout, default: float | None = None
+) -> Deadline:
+    """The deadline of a statement: from the call's timeout, else its options, else the default."""
+    for choice in (timeout, options.timeout if options else UNSET):
+        if not isinstance(choice, Unset):
+            return Deadline(choice)
+    return Deadline(default)
+
+
+def call_context(options: QueryOptions | None, deadline: Deadline) -> CallContext:
+    """The context of one call, with the query id of its options if they name one."""
+    if options is not None and options.query_id:
+        return CallContext(deadline, options.query_id)
+    return CallContext(deadline)
 
 
 def query(sql: str, params: Parameters = None) -> Request[QueryResult]:
-    """A statement and all rows of its result."""
+    """A statement, answered with all its rows."""
     begin = stream(sql, params)
 
-    def ask(connection: Connection, call: Call) -> QueryResult:
-        return _collect(begin.ask(connection, call), call)
+    def run(connection: Connection, call: CallContext) -> QueryResult:
+        return _collect(begin.run(connection, call), call)
 
-    return Request(ask, begin.repeatable, traceless=begin.traceless)
+    return Request(run, begin.idempotent, stateless=begin.stateless)
 
 
 def execute(sql: str, params: Parameters = None) -> Request[QueryResult]:
-    """Any statement and all rows of its result; never to be asked twice."""
-    return replace(query(sql, params), repeatable=False)
+    """Any statement, answered with all its rows; never retried."""
+    return replace(query(sql, params), idempotent=False)
 
 
-def stream(sql: str, params: Parameters = None) -> Request[Rows]:
-    """A statement and the beginning of its result."""
-    bound = bound_rows(params)
+def stream(sql: str, params: Parameters = None) -> Request[ResultReader]:
+    """A statement, answered with a reader of its rows."""
+    bound = parameter_table(params)
 
-    def ask(connection: Connection, call: Call) -> Rows:
-        transaction = connection.transaction
-        return connection.driver.query(sql, call, parameters=bound, transaction=transaction)
+    def run(connection: Connection, call: CallContext) -> ResultReader:
+        return connection.driver.query(sql, call, bound, connection.transaction)
 
-    return Request(ask, certainly_reads(sql), traceless=certainly_traceless(sql))
+    return Request(run, is_read_only(sql), stateless=leaves_no_session_state(sql))
 
 
 def update(sql: str, params: Parameters = None) -> Request[UpdateResult]:
-    """A change, once for every row of the parameters."""
-    bound = bound_rows(params)
+    """A change, run once for every row of the parameters."""
+    bound = parameter_table(params)
 
-    def ask(connection: Connection, call: Call) -> UpdateResult:
-        transaction = connection.transaction
-        affected = connection.driver.update(sql, call, parameters=bound, transaction=transaction)
+    def run(connection: Connection, call: CallContext) -> UpdateResult:
+        affected = connection.driver.update(sql, call, bound, connection.transaction)
         return UpdateResult(affected, call.query_id)
 
-    return Request(ask, traceless=certainly_traceless(sql))
+    return Request(run, stateless=leaves_no_session_state(sql))
 
 
-def read(rows: Rows) -> Request[Any | None]:
+def read(rows: ResultReader) -> Request[Any | None]:
     """The next batch of a result; None after the last."""
-    return Request(lambda connection, call: rows.read(), traceless=True)
+    return Request(lambda connection, call: rows.read(), stateless=True)
 
 
-# ---- prepared statements -------------------------------------------------------------------------
-
-
-def prepare(sql: str) -> Request[Prepared]:
-    """A statement that will be run often."""
+def prepare(sql: str) -> Request[PreparedHandle]:
+    """A statement to be prepared."""
     return Request(
         lambda connection, call: connection.driver.prepare(sql, call, connection.transaction)
     )
 
 
-def query_prepared(prepared: Prepared, params: Parameters = None) -> Request[QueryResult]:
-    """A prepared statement and all rows of its result."""
-    bound = bound_rows(params)
+def query_prepared(prepared: PreparedHandle, params: Parameters = None) -> Request[QueryResult]:
+    """A prepared statement, answered with all its rows."""
+    bound = parameter_table(params)
     return Request(
         lambda connection, call: _collect(
             connection.driver.query_prepared(prepared, call, bound), call
@@ -134,9 +145,9 @@ def query_prepared(prepared: Prepared, params: Parameters = None) -> Request[Que
     )
 
 
-def update_prepared(prepared: Prepared, params: Parameters = None) -> Request[UpdateResult]:
-    """A prepared change, once for every row of the parameters."""
-    bound = bound_rows(params)
+def update_prepared(prepared: PreparedHandle, params: Parameters = None) -> Request[UpdateResult]:
+    """A prepared change, run once for every row of the parameters."""
+    bound = parameter_table(params)
     return Request(
         lambda connection, call: UpdateResult(
             connection.driver.update_prepared(prepared, call, bound), call.query_id
@@ -144,53 +155,46 @@ def update_prepared(prepared: Prepared, params: Parameters = None) -> Request[Up
     )
 
 
-def close_prepared(prepared: Prepared) -> Request[None]:
-    """The server forgets a prepared statement."""
+def close_prepared(prepared: PreparedHandle) -> Request[None]:
+    """Frees a prepared statement on the server."""
     return Request(
-        lambda connection, call: connection.driver.close_prepared(prepared, call), traceless=True
+        lambda connection, call: connection.driver.close_prepared(prepared, call), stateless=True
     )
 
 
-# ---- transactions --------------------------------------------------------------------------------
-
-
 def begin_transaction() -> Request[None]:
-    """From now on statements of the connection belong to one transaction."""
+    """Begins a transaction of all following statements on the connection."""
 
-    def ask(connection: Connection, call: Call) -> None:
+    def run(connection: Connection, call: CallContext) -> None:
         if connection.transaction is not None:
             raise InvalidRequest(
                 "A transaction is open already; commit it or roll it back first.",
                 identifier="TRANSACTION_ACTIVE",
             )
-        connection.transaction = connection.driver.begin(call)
+        connection.transaction = connection.driver.begin_transaction(call)
 
-    return Request(ask, traceless=True)
+    return Request(run, stateless=True)
 
 
 def end_transaction(*, commit: bool) -> Request[None]:
     """Commits the open transaction, or rolls it back."""
 
-    def ask(connection: Connection, call: Call) -> None:
+    def run(connection: Connection, call: CallContext) -> None:
         if connection.transaction is None:
             raise InvalidRequest("No transaction is open.", identifier="NO_TRANSACTION")
         try:
-            connection.driver.end(connection.transaction, call, commit=commit)
-        except NotFound:  # a commit that fails has ended it, and so has a ROLLBACK in SQL
+            connection.driver.end_transaction(connection.transaction, call, commit=commit)
+        except NotFound:  # ended already, by a failed commit or a ROLLBACK in SQL
             if commit:
                 raise
         connection.transaction = None
 
-    return Request(ask, traceless=True)
-
-
-# ---- rows into tables ----------------------------------------------------------------------------
+    return Request(run, stateless=True)
 
 
 def ingest(
     table: str,
     rows: Any,
-    *,
     mode: Mode = "append",
     queue: bool = False,
     catalog: str | None = None,
@@ -198,7 +202,7 @@ def ingest(
     temporary: bool = False,
     batch_name: tuple[str, int] | None = None,
 ) -> Request[int]:
-    """Rows of Arrow into a table of the lake, at once or through the Duckling Queue."""
+    """Arrow rows for a table of the lake, written directly or through the Duckling Queue."""
     if mode not in _MODES:
         raise InvalidRequest(f"The mode {mode!r} is not one of {', '.join(_MODES)}.")
     if queue and catalog is not None:
@@ -216,16 +220,16 @@ def ingest(
     if batch_name is not None:
         headers = {Headers.INGEST_ID: batch_name[0], Headers.INGEST_SEQUENCE: str(batch_name[1])}
 
-    def ask(connection: Connection, call: Call) -> int:
+    def run(connection: Connection, call: CallContext) -> int:
         if connection.transaction is not None:
             command.transaction_id = connection.transaction
-        return connection.driver.ingest(command, source, call)
+        return connection.driver.send_rows(command, source, call)
 
-    return Request(ask, traceless=not temporary, headers=headers)
+    return Request(run, stateless=not temporary, headers=headers)
 
 
 def arrow_rows(rows: Any) -> Any:
-    """What can be sent: a table or a reader, from anything that speaks Arrow."""
+    """A table or a reader of rows, from anything that supports Arrow."""
     if isinstance(rows, pa.Table | pa.RecordBatchReader):
         return rows
     if isinstance(rows, pa.RecordBatch):
@@ -235,9 +239,9 @@ def arrow_rows(rows: Any) -> Any:
     if hasattr(rows, "to_arrow_table"):
         return rows.to_arrow_table()
     try:
-        if isinstance(rows, list) and rows and all(isinstance(one, pa.RecordBatch) for one in rows):
+        if isinstance(rows, list) and rows and all(isinstance(row, pa.RecordBatch) for row in rows):
             return pa.Table.from_batches(rows)
-        if isinstance(rows, list) and all(isinstance(one, Mapping) for one in rows):
+        if isinstance(rows, list) and all(isinstance(row, Mapping) for row in rows):
             return pa.Table.from_pylist(rows)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as unfit:
         raise InvalidRequest(f"The rows have no common form in Arrow: {unfit}") from None
@@ -247,11 +251,8 @@ def arrow_rows(rows: Any) -> Any:
     )
 
 
-# ---- metadata ------------------------------------------------------------------------------------
-
-
 def catalogs() -> Request[QueryResult]:
-    """The catalogs one can name."""
+    """The catalogs that statements can name."""
     return _metadata(messages.CommandGetCatalogs())
 
 
@@ -269,7 +270,7 @@ def tables(
     types: Iterable[str],
     include_schema: bool,
 ) -> Request[QueryResult]:
-    """Tables and views, with their columns if asked for."""
+    """Tables and views, with their columns if ``include_schema``."""
     return _metadata(
         messages.CommandGetTables(
             catalog=catalog,
@@ -282,42 +283,39 @@ def tables(
 
 
 def columns(table: str, schema: str | None) -> Request[tuple[Any, list[dict[str, Any]]]]:
-    """The columns of a table: as an Arrow schema, and as DESCRIBE tells of them."""
+    """The columns of a table: as an Arrow schema, and as the rows of DESCRIBE."""
     name = qualified(schema, table)
     describe = query(f"DESCRIBE {name}")
 
-    def ask(connection: Connection, call: Call) -> tuple[Any, list[dict[str, Any]]]:
+    def run(connection: Connection, call: CallContext) -> tuple[Any, list[dict[str, Any]]]:
         prepared = connection.driver.prepare(f"FROM {name}", call, connection.transaction)
         connection.driver.close_prepared(prepared, call)
-        return prepared.columns, describe.ask(connection, call).to_pylist()
+        return prepared.columns, describe.run(connection, call).to_pylist()
 
-    return Request(ask, repeatable=True, traceless=True)
+    return Request(run, idempotent=True, stateless=True)
 
 
 def _metadata(command: Any) -> Request[QueryResult]:
-    def ask(connection: Connection, call: Call) -> QueryResult:
-        return _collect(connection.driver.metadata(command, call), call)
+    def run(connection: Connection, call: CallContext) -> QueryResult:
+        return _collect(connection.driver.fetch(command, call), call)
 
-    return Request(ask, repeatable=True, traceless=True)
-
-
-# ---- the server ----------------------------------------------------------------------------------
+    return Request(run, idempotent=True, stateless=True)
 
 
 def status() -> Request[dict[str, Any]]:
-    """What the server says of itself."""
+    """The server's version, state and counters."""
     return Request(
         lambda connection, call: connection.driver.status(call.deadline),
-        repeatable=True,
-        traceless=True,
+        idempotent=True,
+        stateless=True,
     )
 
 
-def _collect(rows: Rows, call: Call) -> QueryResult:
+def _collect(rows: ResultReader, call: CallContext) -> QueryResult:
     batches = []
     while (batch := rows.read()) is not None:
         batches.append(batch)
-    # The count of affected rows has been read; as metadata it would follow the table around.
+    # The count of affected rows is in the result; as metadata it would stay with the table.
     schema = rows.schema if rows.affected < 0 else rows.schema.remove_metadata()
     table = pa.Table.from_batches(batches, schema)
     return QueryResult(table, call.query_id, rows.affected)

@@ -1,4 +1,4 @@
-"""What a statement gave."""
+"""Results that are held in memory."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     import polars
 
 
-def tuples_of(rows: Any) -> list[tuple[Any, ...]]:
-    """The rows of a table or a batch as tuples of Python's values."""
+def row_tuples(rows: Any) -> list[tuple[Any, ...]]:
+    """The rows of a table or a batch as tuples of Python values."""
     return list(zip(*(column.to_pylist() for column in rows.columns), strict=True))
 
 
@@ -25,9 +25,9 @@ class UpdateResult:
 
 
 class QueryResult:
-    """The rows of a statement, whole and in memory, as Arrow has them.
+    """All rows of a statement, as an Arrow table in memory.
 
-    Anything that speaks Arrow's C stream takes it as it is: ``polars.DataFrame(result)``,
+    It supports Arrow's C stream interface: ``polars.DataFrame(result)``,
     ``duckdb.sql("FROM result")``, ``pyarrow.table(result)``.
     """
 
@@ -36,7 +36,7 @@ class QueryResult:
     def __init__(self, table: Any, query_id: str, affected_rows: int = -1) -> None:
         self.table = table
         self.query_id = query_id
-        #: Rows that the statement changed; -1 if it does not say.
+        #: Rows that the statement changed; -1 if unknown.
         self.affected_rows = affected_rows
 
     @property
@@ -67,12 +67,12 @@ class QueryResult:
         return polars.DataFrame(self.table)
 
     def to_pylist(self) -> list[dict[str, Any]]:
-        """A list of dicts, one a row."""
+        """A list of dicts, one per row."""
         return list(self.table.to_pylist())
 
     def rows(self) -> list[tuple[Any, ...]]:
-        """A list of tuples, one a row."""
-        return tuples_of(self.table)
+        """A list of tuples, one per row."""
+        return row_tuples(self.table)
 
     def scalar(self) -> Any:
         """The first value of the first row; None if there is no row."""

@@ -1,4 +1,4 @@
-"""What a pool for threads and a pool for tasks have in common: all that does not wait."""
+"""The parts of a pool that do not depend on how its callers wait."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from dataclasses import replace
 from os import PathLike
 from typing import Any
 
-from swanlake.client.address import Address
-from swanlake.client.connection import Connection, Request
-from swanlake.client.deadline import Deadline
-from swanlake.client.forks import is_cut_off
-from swanlake.client.keeper import Configure, Keeper
-from swanlake.client.options import PoolConfig, QueryOptions, Unset
-from swanlake.client.pool_core import PoolStats
-from swanlake.client.statements import Timeout, limit
+from swanlake.client.api import requests
+from swanlake.client.api.options import PoolConfig, QueryOptions, Timeout, Unset
+from swanlake.client.pool.core import PoolStats
+from swanlake.client.pool.runtime import Configure, PoolRuntime
+from swanlake.client.transport.address import Address
+from swanlake.client.transport.connection import Request
+from swanlake.client.transport.deadline import Deadline
+from swanlake.client.transport.fork_guard import threads_unavailable
 from swanlake.errors import ConnectionLost, ServerUnreachable, SessionLost
 
-#: What can happen to a statement because of its connection, and may not happen on another one.
+#: Errors of a statement's connection, which another connection may not have.
 TRANSPORT_ERRORS = (ServerUnreachable, ConnectionLost, SessionLost)
 
 
 class PoolBase:
-    """Connections to one server, shared by many.
+    """Connections to one server, shared by many callers.
 
-    ``config`` and ``overrides`` say how: ``Pool(url, max_size=8)``. ``configure`` is called with
-    every new connection before its first use, in a thread of its own; ``on_reconnect_failed`` with
-    the pool when the server could not be reached for ``reconnect_timeout``.
+    ``overrides`` replace fields of ``config``: ``Pool(url, max_size=8)``. ``configure`` is called
+    with every new connection before its first use, in a background thread. ``on_reconnect_failed``
+    is called with the pool when the server was unreachable for ``reconnect_timeout``.
     """
 
     def __init__(
@@ -45,82 +45,69 @@ class PoolBase:
         on_reconnect_failed: Callable[[Any], object] | None = None,
         **overrides: Any,
     ) -> None:
-        address = Address.parse(
+        self._address = Address.parse(
             url, token=token, user=user, password=password, tls_ca=tls_ca, headers=headers
         )
-        self._address = address
-        me = weakref.ref(self)  # the keeper's threads must not keep a forgotten pool alive
+        reference = weakref.ref(self)  # the runtime's threads must not keep an unused pool alive
 
-        def gave_up() -> None:
-            pool = me()
+        def reconnect_failed() -> None:
+            pool = reference()
             if pool is not None and on_reconnect_failed is not None:
                 on_reconnect_failed(pool)
 
         config = replace(config or PoolConfig(), **overrides)
-        self._keeper = Keeper(address, config, configure, gave_up)
+        self._runtime = PoolRuntime(self._address, config, configure, reconnect_failed)
 
     @property
     def name(self) -> str:
         """The pool's name in logs, errors and metrics."""
-        return str(self._keeper.config.name)
+        return str(self._runtime.config.name)
 
     @property
     def config(self) -> PoolConfig:
-        return self._keeper.config
+        return self._runtime.config
 
     @property
     def closed(self) -> bool:
-        return self._keeper.closed
+        return self._runtime.closed
 
     def stats(self) -> PoolStats:
-        """How the pool is doing."""
-        return self._keeper.stats()
+        """The current figures, and the counts since the start or the last ``pop_stats``."""
+        return self._runtime.stats()
 
     def pop_stats(self) -> PoolStats:
-        """How the pool has been doing since the last time; the counts begin anew."""
-        return self._keeper.stats(pop=True)
+        """Like ``stats``, and resets the counts."""
+        return self._runtime.stats(pop=True)
 
     def drain(self) -> None:
-        """Replaces every connection: idle ones now, those in use when they come back."""
-        self._keeper.drain()
+        """Replaces every connection: idle ones now, those in use when they are released."""
+        self._runtime.drain()
 
     def resize(self, *, min_idle: int, max_size: int) -> None:
-        """Changes the bounds; connections that are too many go when they are idle."""
-        self._keeper.resize(min_idle=min_idle, max_size=max_size)
-
-    def _connection_to(self, address: Address) -> Connection:
-        """A connection outside of the pool, with its limits; to be opened."""
-        config = self.config
-        return Connection(
-            address, connect_timeout=config.connect_timeout, cancel_grace=config.cancel_grace
-        )
+        """Changes the bounds; surplus connections are closed when they are idle."""
+        self._runtime.resize(min_idle=min_idle, max_size=max_size)
 
     def _deadline(self, options: QueryOptions | None, timeout: Timeout) -> Deadline:
-        return Deadline(limit(options, timeout, self.config.default_query_timeout))
+        return requests.deadline(options, timeout, self.config.default_query_timeout)
 
-    def _patience(self, deadline: Deadline, timeout: Timeout) -> float | None:
-        """How long to wait for a connection: no longer than the statement itself may take."""
+    def _acquire_timeout(self, deadline: Deadline, timeout: Timeout) -> float | None:
+        """How long to wait for a connection: not longer than the statement itself may take."""
         longest = self.config.acquire_timeout if isinstance(timeout, Unset) else timeout
-        limits = (Deadline(longest).patience(0), deadline.patience(0))
-        return min((one for one in limits if one is not None), default=None)
+        limits = (Deadline(longest).seconds_left(), deadline.seconds_left())
+        return min((limit for limit in limits if limit is not None), default=None)
 
-    def _may_repeat(self, request: Request[Any], options: QueryOptions | None) -> bool:
-        wish = options.retry_on_failure if options is not None else None
-        asked = wish if isinstance(wish, bool) else self.config.retry_on_failure
-        return asked and request.repeatable
-
-    def _check_filled(self) -> None:
-        """Raises why the first connections will not come, if they will not."""
-        failure = self._keeper.hopeless
-        if failure is not None:
-            raise failure
+    def _may_retry(self, request: Request[Any], options: QueryOptions | None) -> bool:
+        choice = options.retry_on_failure if options is not None else None
+        allowed = choice if isinstance(choice, bool) else self.config.retry_on_failure
+        return allowed and request.idempotent
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else "open"
         return f"<{type(self).__name__} {self.name} {self._address.url} {state}>"
 
     def __del__(self) -> None:
-        keeper: Keeper | None = getattr(self, "_keeper", None)
-        if keeper is not None and keeper.started and not keeper.closed and not is_cut_off():
-            keeper.close_forgotten()
-            warnings.warn(f"{self!r} was not closed", ResourceWarning, stacklevel=1, source=self)
+        runtime: PoolRuntime | None = getattr(self, "_runtime", None)
+        if runtime is None or not runtime.started or runtime.closed or threads_unavailable():
+            return
+        runtime.close_abandoned()
+        warnings.warn(f"{self!r} was not closed", ResourceWarning, stacklevel=1, source=self)

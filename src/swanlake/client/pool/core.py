@@ -1,8 +1,8 @@
-"""The decisions of a pool: who gets which connection, and what is opened, checked and closed.
+"""The decisions of a pool: which caller gets which connection, what is opened, checked and closed.
 
-Nothing here waits, connects or looks at a clock. Every method changes the state and returns what is
-to be done about it; whoever does it reports back. That makes a pool of threads and a pool of
-tasks out of the same decisions, and every race a matter of the order of calls.
+Nothing here waits, connects or reads a clock. A method changes the state and returns the actions to
+carry out; the runtime reports back how they ended. Pools for threads and for tasks share these
+decisions, and tests reproduce any race by the order of their calls.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Generic, TypeAlias, TypeVar
 
-from swanlake.client.backoff import backoff
-from swanlake.client.options import PoolConfig
+from swanlake._internal.backoff import backoff
+from swanlake.client.api.options import PoolConfig
 from swanlake.errors import (
     PoolClosed,
     QueryTimeout,
@@ -26,19 +27,20 @@ from swanlake.errors import (
 
 C = TypeVar("C")
 
-#: A connection is replaced up to so much of its lifetime earlier, so that not all are at once.
+#: Errors after which the server may become reachable again.
+_TRANSIENT = (ServerUnavailable, QueryTimeout, SessionLimitReached)
+#: Lifetimes are shortened by up to this fraction, so that connections do not expire together.
 LIFETIME_JITTER = 0.05
-FIRST_DELAY = 0.5
-#: A server that comes back is not left waiting for longer than this.
-LONGEST_DELAY = 8.0
-DELAY_JITTER = 0.1
-#: A connect or a check that takes longer may be hanging: nobody counts on it any more, and another
-#: connection is opened for who waits, as long as there is room.
-PROMPT = 1.0
+RECONNECT_FIRST_DELAY = 0.5
+RECONNECT_MAX_DELAY = 8.0
+RECONNECT_JITTER = 0.1
+#: A connect or a check that takes longer may hang: the pool opens another connection for its waiter
+#: while there is room.
+PENDING_TIMEOUT = 1.0
 
 
 class State(Enum):
-    """What a slot is for at the moment."""
+    """What a slot is doing."""
 
     CONNECTING = "connecting"
     CHECKING = "checking"
@@ -49,76 +51,80 @@ class State(Enum):
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class Slot(Generic[C]):
-    """A place in the pool, from the decision to connect until its connection is closed."""
+    """One connection of the pool, from the decision to open it until it is closed."""
 
     generation: int
-    #: Since when it has been in its state.
+    #: When it entered its state.
     since: float
     state: State = State.CONNECTING
     expires_at: float = math.inf
-    #: Set as soon as there is one.
+    #: Set by ``connected``.
     connection: C = field(init=False)
 
 
 @dataclass(eq=False, slots=True)
 class Waiter(Generic[C]):
-    """A caller who wants a connection."""
+    """A caller that waits for a connection."""
 
     since: float
-    #: What was handed over; it is the waiter's until it is released or the waiter withdraws.
+    #: The slot it was assigned, until it is released or the wait is cancelled.
     slot: Slot[C] | None = field(default=None, init=False)
+    #: What the caller waits for; the runtime completes it.
+    future: Future[Slot[C]] = field(default_factory=Future, init=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Open(Generic[C]):
+class OpenSlot(Generic[C]):
     """Connect; then ``connected`` or ``connect_failed``."""
 
     slot: Slot[C]
 
 
 @dataclass(frozen=True, slots=True)
-class Check(Generic[C]):
-    """Find out whether the connection works; then ``checked``."""
+class CheckSlot(Generic[C]):
+    """Check the connection; then ``checked``."""
 
     slot: Slot[C]
 
 
 @dataclass(frozen=True, slots=True)
-class Close(Generic[C]):
+class CloseSlot(Generic[C]):
     """Close the connection; then ``closed``."""
 
     slot: Slot[C]
 
 
 @dataclass(frozen=True, slots=True)
-class HandOver(Generic[C]):
-    """Wake the waiter: the slot is his."""
+class Assign(Generic[C]):
+    """Wake the waiter with its slot."""
 
     waiter: Waiter[C]
     slot: Slot[C]
 
 
 @dataclass(frozen=True, slots=True)
-class Fail(Generic[C]):
-    """Wake the waiter with an error: he gets nothing."""
+class FailWaiter(Generic[C]):
+    """Wake the waiter with an error."""
 
     waiter: Waiter[C]
     error: Exception
 
 
 @dataclass(frozen=True, slots=True)
-class GaveUp:
-    """The server could not be reached for as long as the pool tries; tell whoever wants to know."""
+class ReconnectFailed:
+    """Report that the server was unreachable for ``reconnect_timeout``."""
 
     error: Exception
 
 
-Action: TypeAlias = Open[C] | Check[C] | Close[C] | HandOver[C] | Fail[C] | GaveUp
+Action: TypeAlias = (
+    OpenSlot[C] | CheckSlot[C] | CloseSlot[C] | Assign[C] | FailWaiter[C] | ReconnectFailed
+)
 
 
 @dataclass(slots=True)
 class _Counts:
-    """What only ever grows, until somebody takes it away."""
+    """Counters, reset by ``stats(pop=True)``."""
 
     requests: int = 0
     acquire_wait_seconds: float = 0.0
@@ -132,21 +138,22 @@ class _Counts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PoolStats:
-    """The figures of a pool: counts since its start, or since they were popped, and the present."""
+    """The figures of a pool: counts since its start or the last ``pop_stats``, and gauges."""
 
-    #: Connections asked for, and how long callers waited for them in all.
+    #: Connections requested, and the total time that callers waited for them.
     requests: int
     acquire_wait_seconds: float
-    #: Callers who waited in vain.
+    #: Callers that got no connection in time.
     acquire_timeouts: int
     conn_created: int
-    #: Connections closed for whatever reason; of them were lost or failed a check:
+    #: Connections closed for any reason.
     conn_dropped: int
+    #: Connections closed because they were lost or failed a check.
     conn_lost: int
     connect_errors: int
-    #: How long connections were in use, in all.
+    #: The total time that connections were in use.
     usage_seconds: float
-    #: At the moment.
+    #: Gauges from here on.
     conn_in_use: int
     conn_idle: int
     waiting: int
@@ -154,23 +161,27 @@ class PoolStats:
 
 @dataclass(slots=True)
 class _Outage:
-    """The time since a server was last reached, and the plan for reaching it again."""
+    """When the server became unreachable, and when to retry."""
 
     since: float
     attempts: int = 0
     retry_at: float = 0.0
 
-    def plan(self, now: float, gives_up_at: float, random: Callable[[], float]) -> None:
-        """Puts the next attempt off, twice as long as the last time."""
+    def schedule_retry(self, now: float, gives_up_at: float, random: Callable[[], float]) -> None:
+        """Schedules the next attempt with exponential back-off."""
         self.attempts += 1
         delay = backoff(
-            self.attempts, random, first=FIRST_DELAY, longest=LONGEST_DELAY, jitter=DELAY_JITTER
+            self.attempts,
+            random,
+            first=RECONNECT_FIRST_DELAY,
+            longest=RECONNECT_MAX_DELAY,
+            jitter=RECONNECT_JITTER,
         )
         self.retry_at = min(now + delay, gives_up_at)
 
 
 class PoolCore(Generic[C]):
-    """Slots, waiters, and the rules between them; ``random`` gives numbers from 0 to 1."""
+    """Slots, waiters, and the rules between them; ``random`` returns numbers from 0 to 1."""
 
     def __init__(self, config: PoolConfig, random: Callable[[], float]) -> None:
         self._config = config
@@ -178,24 +189,22 @@ class PoolCore(Generic[C]):
         self.min_idle = config.min_idle
         self.max_size = config.max_size
         self.is_closed = False
-        #: Why the last attempt to connect failed; None after one that did not.
-        self.failure: Exception | None = None
-        #: True if nobody tries to connect until somebody asks for a connection.
-        self.is_resting = False
+        #: Why the last attempt to connect failed; None after a success.
+        self.connect_error: Exception | None = None
+        #: True if the pool does not connect until a caller asks for a connection.
+        self.stopped_reconnecting = False
         self._slots: set[Slot[C]] = set()
-        #: Least recently used first. The last is given out first: the others may grow old.
+        #: Least recently used first. The last is assigned first, so that the others can expire.
         self._idle: list[Slot[C]] = []
         self._waiters: deque[Waiter[C]] = deque()
         self._generation = 0
-        #: When a connection was last found broken. Those idle since before may be too.
+        #: When a connection was last found broken: those idle since before are checked.
         self._lost_at = -math.inf
         self._outage: _Outage | None = None
         self._counts = _Counts()
 
-    # ---- callers ---------------------------------------------------------------------------------
-
     def acquire(self, waiter: Waiter[C], now: float) -> list[Action[C]]:
-        """Somebody wants a connection; raises PoolClosed or TooManyRequests."""
+        """Queues a waiter for a connection; raises PoolClosed or TooManyRequests."""
         self.check_open()
         if self._queue_is_full(now):
             raise TooManyRequests(
@@ -204,186 +213,178 @@ class PoolCore(Generic[C]):
             )
         self._counts.requests += 1
         self._waiters.append(waiter)
-        return self._settle(now)
+        return self._rebalance(now)
 
-    def withdraw(
+    def cancel_wait(
         self, waiter: Waiter[C], now: float, *, timed_out: bool = False
     ) -> list[Action[C]]:
-        """A waiter has left; what was handed over to him goes to the next."""
+        """Removes a waiter; a slot that it was assigned goes to the next one."""
         self._counts.acquire_timeouts += timed_out
         if waiter.slot is not None:
             return self.release(waiter.slot, now, reusable=True)
         if waiter in self._waiters:
             self._waiters.remove(waiter)
-        return self._settle(now)
+        return self._rebalance(now)
 
     def release(
         self, slot: Slot[C], now: float, *, reusable: bool, lost: bool = False
     ) -> list[Action[C]]:
-        """A caller needs his connection no more; ``lost`` if it was found broken."""
+        """Takes back the slot of a caller; ``lost`` if its connection was found broken."""
         if slot.state is not State.IN_USE:
-            return []  # it was closed over his head
+            return []  # already closed by `close_in_use`
         self._counts.usage_seconds += now - slot.since
         if lost:
-            self._note_loss(now)
-        actions = self._offer(slot, now) if reusable else [self._drop(slot, now)]
-        return actions + self._settle(now)
+            self._record_loss(now)
+        actions = self._make_available(slot, now) if reusable else [self._drop(slot, now)]
+        return actions + self._rebalance(now)
 
-    # ---- what needs no decision ------------------------------------------------------------------
-
-    def take(self, now: float) -> Slot[C] | None:
-        """An idle connection at once, if one is ready and nobody is before the caller."""
+    def try_acquire(self, now: float) -> Slot[C] | None:
+        """An idle connection, if one is ready and no caller waits."""
         if self._waiters or not self._idle or self.is_closed or self.size > self.max_size:
             return None
         slot = self._idle[-1]
         if self._needs_check(slot, now) or self._is_outdated(slot, now):
             return None
         self._idle.pop()
-        self._turn(slot, State.IN_USE, now)
+        self._set_state(slot, State.IN_USE, now)
         self._counts.requests += 1
         return slot
 
-    def put_back(self, slot: Slot[C], now: float) -> bool:
-        """A connection that can be used again, if nobody waits for it; False if that is to decide.
+    def try_release(self, slot: Slot[C], now: float) -> bool:
+        """Makes a reusable slot idle, if no caller waits; False if it needs ``release``.
 
-        The rules have nothing to say to it before its time has come.
+        No rule applies to the slot before ``next_check_of``.
         """
         if slot.state is not State.IN_USE or self._waiters or self.size > self.max_size:
             return False
         if self._is_outdated(slot, now):
             return False
         self._counts.usage_seconds += now - slot.since
-        self._turn(slot, State.IDLE, now)
+        self._set_state(slot, State.IDLE, now)
         self._idle.append(slot)
         return True
 
-    def retires_at(self, slot: Slot[C], now: float) -> float:
-        """When the rules will look at a connection that is idle from now on."""
+    def next_check_of(self, slot: Slot[C], now: float) -> float:
+        """When the rules apply next to a slot that becomes idle now."""
         if self.size <= self.min_idle:
             return slot.expires_at
         return min(slot.expires_at, now + self._config.idle_ttl)
 
-    # ---- reports ---------------------------------------------------------------------------------
-
     def connected(self, slot: Slot[C], connection: C, now: float) -> list[Action[C]]:
-        """A connection is there."""
+        """Reports a new connection."""
         slot.connection = connection
         slot.expires_at = now + self._config.max_lifetime * (1 - LIFETIME_JITTER * self._random())
         self._counts.conn_created += 1
-        self._outage, self.failure, self.is_resting = None, None, False
-        return self._offer(slot, now) + self._settle(now)
+        self._outage, self.connect_error, self.stopped_reconnecting = None, None, False
+        return self._make_available(slot, now) + self._rebalance(now)
 
     def connect_failed(self, slot: Slot[C], error: Exception, now: float) -> list[Action[C]]:
-        """There is none. Callers wait on if waiting can help."""
+        """Reports a failed attempt; waiters fail too, unless the error is transient."""
         self._slots.discard(slot)
         self._counts.connect_errors += 1
-        self.failure = error
-        if not is_passing(error):
+        self.connect_error = error
+        if not isinstance(error, _TRANSIENT):
             self._outage = None
-            return self._rest(error) + self._settle(now)
+            return self._stop_reconnecting(error) + self._rebalance(now)
         if self._outage is None:
             self._outage = _Outage(now)
         gives_up_at = self._outage.since + self._config.reconnect_timeout
         if now < gives_up_at:
-            # Of attempts that were made at the same time, one puts off the next.
+            # Of attempts made at the same time, only one lengthens the delay.
             if slot.since >= self._outage.retry_at:
-                self._outage.plan(now, gives_up_at, self._random)
-            return self._settle(now)
+                self._outage.schedule_retry(now, gives_up_at, self._random)
+            return self._rebalance(now)
         self._outage = None
-        return [*self._rest(error), GaveUp(error), *self._settle(now)]
+        return [*self._stop_reconnecting(error), ReconnectFailed(error), *self._rebalance(now)]
 
     def checked(self, slot: Slot[C], now: float, *, healthy: bool) -> list[Action[C]]:
-        """A connection works, or does not."""
+        """Reports the result of a check."""
         if slot.state is not State.CHECKING:
             return []
         if healthy:
-            return self._offer(slot, now) + self._settle(now)
-        self._note_loss(now)
-        return [self._drop(slot, now), *self._settle(now)]
+            return self._make_available(slot, now) + self._rebalance(now)
+        self._record_loss(now)
+        return [self._drop(slot, now), *self._rebalance(now)]
 
     def closed(self, slot: Slot[C], now: float) -> list[Action[C]]:
-        """A connection is gone, and its place is free; can be reported twice."""
+        """Reports a closed connection, which frees its slot; may be reported twice."""
         self._slots.discard(slot)
-        return self._settle(now)
+        return self._rebalance(now)
 
-    # ---- care ------------------------------------------------------------------------------------
+    def maintain(self, now: float) -> list[Action[C]]:
+        """Retires, replaces and reconnects what is due."""
+        return self._rebalance(now)
 
-    def tend(self, now: float) -> list[Action[C]]:
-        """Does what the time asks for: retires, replaces, tries again."""
-        return self._settle(now)
-
-    def due(self, now: float) -> float:
-        """The moment of the next ``tend``; infinity if only events can change anything."""
-        return min((moment for moment in self._moments() if moment > now), default=math.inf)
+    def next_maintenance_at(self, now: float) -> float:
+        """When to call ``maintain`` next; infinity if only events can change anything."""
+        return min(
+            (moment for moment in self._maintenance_times() if moment > now), default=math.inf
+        )
 
     def check(self, now: float) -> list[Action[C]]:
-        """Has every idle connection checked."""
+        """Checks every idle connection."""
         idle, self._idle = self._idle, []
-        return [self._begin_check(slot, now) for slot in idle] + self._settle(now)
+        return [self._begin_check(slot, now) for slot in idle] + self._rebalance(now)
 
     def drain(self, now: float) -> list[Action[C]]:
-        """From now on only connections made after this are given out."""
+        """Retires all connections that exist now."""
         self._generation += 1
-        return self._settle(now)
+        return self._rebalance(now)
 
     def resize(self, now: float, *, min_idle: int, max_size: int) -> list[Action[C]]:
-        """Changes the bounds; what is too much goes as it becomes idle."""
+        """Changes the bounds; surplus connections are closed when they are idle."""
         self.min_idle, self.max_size = min_idle, max_size
-        return self._settle(now)
+        return self._rebalance(now)
 
     def close(self, now: float) -> list[Action[C]]:
-        """Nobody gets a connection any more; those in use are closed as they come back."""
+        """Fails all waiters; connections in use are closed when they are released."""
         self.is_closed = True
-        error = self._closed_error()
-        waiters, self._waiters = self._waiters, deque()
-        return [Fail(waiter, error) for waiter in waiters] + self._settle(now)
+        return self._fail_waiters(self._closed_error()) + self._rebalance(now)
 
-    def abandon(self, now: float) -> list[Action[C]]:
-        """Closes also what is in use, over its users' heads."""
-        return [self._drop(slot, now) for slot in list(self._in(State.IN_USE, State.CHECKING))]
-
-    # ---- the present -----------------------------------------------------------------------------
+    def close_in_use(self, now: float) -> list[Action[C]]:
+        """Closes the connections in use too."""
+        return [
+            self._drop(slot, now) for slot in list(self._slots_in(State.IN_USE, State.CHECKING))
+        ]
 
     def check_open(self) -> None:
-        """Raises PoolClosed if the pool is."""
+        """Raises PoolClosed if the pool is closed."""
         if self.is_closed:
             raise self._closed_error()
 
     @property
     def size(self) -> int:
-        """Places that are taken, by whatever."""
+        """Slots in any state."""
         return len(self._slots)
 
     @property
     def is_filled(self) -> bool:
-        """True if as many connections are ready or in use as there shall be at least."""
-        return sum(1 for _ in self._in(State.IDLE, State.IN_USE)) >= self.min_idle
+        """True if at least ``min_idle`` connections are idle or in use."""
+        return sum(1 for _ in self._slots_in(State.IDLE, State.IN_USE)) >= self.min_idle
 
     @property
     def is_checking(self) -> bool:
-        return any(self._in(State.CHECKING))
+        return any(self._slots_in(State.CHECKING))
 
     def stats(self, *, pop: bool = False) -> PoolStats:
-        """The figures; ``pop`` has the counts begin anew."""
-        counts = {one.name: getattr(self._counts, one.name) for one in fields(_Counts)}
+        """The pool's figures; ``pop`` resets the counts."""
+        counts = {count.name: getattr(self._counts, count.name) for count in fields(_Counts)}
         if pop:
             self._counts = _Counts()
         return PoolStats(
             **counts,
-            conn_in_use=sum(1 for _ in self._in(State.IN_USE)),
+            conn_in_use=sum(1 for _ in self._slots_in(State.IN_USE)),
             conn_idle=len(self._idle),
             waiting=len(self._waiters),
         )
 
-    # ---- the rules -------------------------------------------------------------------------------
-
-    def _settle(self, now: float) -> list[Action[C]]:
-        """Brings everything in order; all events end here, and so no rule can be forgotten."""
-        return [*self._retire(now), *self._serve(now), *self._grow(now)]
+    def _rebalance(self, now: float) -> list[Action[C]]:
+        """Applies all rules. Every event ends here, so that none is forgotten."""
+        return [*self._retire(now), *self._assign_idle(now), *self._grow(now)]
 
     def _retire(self, now: float) -> Iterator[Action[C]]:
-        """Idle connections that are outdated, too many, or needed by nobody for long."""
-        live = self._live()
+        """Closes idle connections that are outdated, surplus, or idle for too long."""
+        live = self._live_count()
         for slot in list(self._idle):
             too_idle = now >= slot.since + self._config.idle_ttl and live > self.min_idle
             if too_idle or live > self.max_size or self._is_outdated(slot, now):
@@ -391,68 +392,71 @@ class PoolCore(Generic[C]):
                 self._idle.remove(slot)
                 yield self._drop(slot, now)
 
-    def _serve(self, now: float) -> Iterator[Action[C]]:
-        """Idle connections for those who wait."""
+    def _assign_idle(self, now: float) -> Iterator[Action[C]]:
+        """Assigns idle connections to waiters."""
         while self._waiters and self._idle:
             if not self._needs_check(self._idle[-1], now):
-                yield self._hand_over(self._idle.pop(), now)
-            elif len(self._waiters) > self._coming(now):
+                yield self._assign(self._idle.pop(), now)
+            elif len(self._waiters) > self._pending(now):
                 yield self._begin_check(self._idle.pop(), now)
             else:
                 break
 
     def _grow(self, now: float) -> Iterator[Action[C]]:
-        """New connections: one for each who waits with none on its way, and for the minimum."""
+        """Opens connections for waiters without a pending one, and up to ``min_idle``."""
         if self.is_closed:
             return
-        wanted = len(self._waiters) - self._coming(now)
-        if not self.is_resting:
-            wanted = max(wanted, self.min_idle - self._live())
+        wanted = len(self._waiters) - self._pending(now)
+        if not self.stopped_reconnecting:
+            wanted = max(wanted, self.min_idle - self._live_count())
         room = self.max_size - self.size
         if self._outage is not None and now < self._outage.retry_at:
             room = 0
-        elif self.failure is not None:
-            # One at a time finds out whether the server is back.
-            room = min(room, 1 - sum(1 for _ in self._prompt(State.CONNECTING, now)))
+        elif self.connect_error is not None:
+            # One attempt at a time probes whether the server is back.
+            room = min(room, 1 - sum(1 for _ in self._on_time(State.CONNECTING, now)))
         for _ in range(min(wanted, room)):
             slot: Slot[C] = Slot(generation=self._generation, since=now)
             self._slots.add(slot)
-            yield Open(slot)
+            yield OpenSlot(slot)
 
-    def _offer(self, slot: Slot[C], now: float) -> list[Action[C]]:
-        """A connection that works goes straight to the first who waits, so that none barges in."""
-        if self._is_outdated(slot, now) or self._live() > self.max_size:
+    def _make_available(self, slot: Slot[C], now: float) -> list[Action[C]]:
+        """Assigns a working connection to the first waiter, so that no newcomer overtakes it."""
+        if self._is_outdated(slot, now) or self._live_count() > self.max_size:
             return [self._drop(slot, now)]
         if self._waiters:
-            return [self._hand_over(slot, now)]
-        self._turn(slot, State.IDLE, now)
+            return [self._assign(slot, now)]
+        self._set_state(slot, State.IDLE, now)
         self._idle.append(slot)
         return []
 
-    def _hand_over(self, slot: Slot[C], now: float) -> Action[C]:
+    def _assign(self, slot: Slot[C], now: float) -> Action[C]:
         waiter = self._waiters.popleft()
         waiter.slot = slot
-        self._turn(slot, State.IN_USE, now)
+        self._set_state(slot, State.IN_USE, now)
         self._counts.acquire_wait_seconds += now - waiter.since
-        return HandOver(waiter, slot)
+        return Assign(waiter, slot)
 
     def _begin_check(self, slot: Slot[C], now: float) -> Action[C]:
-        self._turn(slot, State.CHECKING, now)
-        return Check(slot)
+        self._set_state(slot, State.CHECKING, now)
+        return CheckSlot(slot)
 
     def _drop(self, slot: Slot[C], now: float) -> Action[C]:
-        # It keeps its place until it is closed: the server may have no room for one more session.
-        self._turn(slot, State.CLOSING, now)
+        # It keeps its slot until it is closed: the server may be at its session limit.
+        self._set_state(slot, State.CLOSING, now)
         self._counts.conn_dropped += 1
-        return Close(slot)
+        return CloseSlot(slot)
 
-    def _rest(self, error: Exception) -> list[Action[C]]:
-        """Nobody can be helped by waiting; the next who asks begins anew."""
-        self.is_resting = True
+    def _stop_reconnecting(self, error: Exception) -> list[Action[C]]:
+        """Fails all waiters; the next caller starts a new attempt."""
+        self.stopped_reconnecting = True
+        return self._fail_waiters(error)
+
+    def _fail_waiters(self, error: Exception) -> list[Action[C]]:
         waiters, self._waiters = self._waiters, deque()
-        return [Fail(waiter, error) for waiter in waiters]
+        return [FailWaiter(waiter, error) for waiter in waiters]
 
-    def _note_loss(self, now: float) -> None:
+    def _record_loss(self, now: float) -> None:
         self._counts.conn_lost += 1
         self._lost_at = now
 
@@ -464,49 +468,44 @@ class PoolCore(Generic[C]):
         return self.is_closed or slot.generation < self._generation or now >= slot.expires_at
 
     def _queue_is_full(self, now: float) -> bool:
-        """True if one more could only wait, with as many before him as may."""
+        """True if a new caller would have to wait and the wait queue is full."""
         limit = self._config.max_waiting
         may_grow = self.size < self.max_size and self._outage is None
         if not limit or self._idle or may_grow:
             return False
-        return len(self._waiters) - self._coming(now) >= limit
+        return len(self._waiters) - self._pending(now) >= limit
 
-    def _live(self) -> int:
+    def _live_count(self) -> int:
         return sum(1 for slot in self._slots if slot.state is not State.CLOSING)
 
-    def _coming(self, now: float) -> int:
-        """Connections that will be there any moment."""
-        return sum(1 for state in _COMING for _ in self._prompt(state, now))
+    def _pending(self, now: float) -> int:
+        """The number of connections that will be ready soon."""
+        return sum(1 for state in _PENDING_STATES for _ in self._on_time(state, now))
 
-    def _prompt(self, state: State, now: float) -> Iterator[Slot[C]]:
-        return (slot for slot in self._in(state) if now < slot.since + PROMPT)
+    def _on_time(self, state: State, now: float) -> Iterator[Slot[C]]:
+        return (slot for slot in self._slots_in(state) if now < slot.since + PENDING_TIMEOUT)
 
-    def _in(self, *states: State) -> Iterator[Slot[C]]:
+    def _slots_in(self, *states: State) -> Iterator[Slot[C]]:
         return (slot for slot in self._slots if slot.state in states)
 
-    def _moments(self) -> Iterator[float]:
-        """When the rules may come to another result though nothing has happened."""
-        may_shrink = self._live() > self.min_idle
+    def _maintenance_times(self) -> Iterator[float]:
+        """The times at which a rule may apply although no event happened."""
+        may_shrink = self._live_count() > self.min_idle
         for slot in self._slots:
             if slot.state is State.IDLE:
                 yield slot.expires_at
                 if may_shrink:
                     yield slot.since + self._config.idle_ttl
-            elif slot.state in _COMING and self._waiters:
-                yield slot.since + PROMPT
+            elif slot.state in _PENDING_STATES and self._waiters:
+                yield slot.since + PENDING_TIMEOUT
         if self._outage is not None:
             yield self._outage.retry_at
 
-    def _turn(self, slot: Slot[C], state: State, now: float) -> None:
+    def _set_state(self, slot: Slot[C], state: State, now: float) -> None:
         slot.state, slot.since = state, now
 
     def _closed_error(self) -> PoolClosed:
         return PoolClosed(f"The pool {self._config.name} is closed.")
 
 
-_COMING = (State.CONNECTING, State.CHECKING)
-
-
-def is_passing(error: Exception) -> bool:
-    """True if a server that could not be reached now may be reached later."""
-    return isinstance(error, ServerUnavailable | QueryTimeout | SessionLimitReached)
+_PENDING_STATES = (State.CONNECTING, State.CHECKING)

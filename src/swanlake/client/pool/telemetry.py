@@ -1,16 +1,16 @@
-"""What a pool tells about itself: a line of log for each event; OpenTelemetry if it is there."""
+"""Log lines for the events of a pool; spans and metrics if OpenTelemetry is installed."""
 
 from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any
 from weakref import WeakSet
 
-from swanlake.client.pool_core import PoolStats
+from swanlake.client.pool.core import PoolStats
 
 log = logging.getLogger("swanlake.pool")
 
@@ -28,37 +28,36 @@ class Telemetry:
             self._instruments.pools.add(self)
 
     def event(self, words: str, *details: object, level: int = logging.INFO) -> None:
-        """Something happened to the pool."""
+        """Logs an event of the pool."""
         log.log(level, "pool %s: " + words, self.pool, *details)
 
-    def of_connection(
+    def connection_event(
         self, session_id: str, words: str, *details: object, level: int = logging.INFO
     ) -> None:
-        """Something happened to one of its connections."""
+        """Logs an event of one of its connections."""
         log.log(level, "pool %s: connection %s " + words, self.pool, session_id, *details)
 
     def open_transaction(self, session_id: str) -> None:
-        """Somebody forgot to commit, or to roll back."""
-        words = "was given back with an open transaction, which is rolled back"
-        self.of_connection(session_id, words, level=logging.WARNING)
+        """Warns about a connection that was released without commit or rollback."""
+        words = "was released with an open transaction, which is rolled back"
+        self.connection_event(session_id, words, level=logging.WARNING)
 
     def acquired(self, seconds: float) -> None:
-        """A caller has waited and got his connection."""
+        """Records how long a caller waited for its connection."""
         if self._instruments is not None:
             self._instruments.wait_time.record(seconds, {_POOL_NAME: self.pool})
 
     def timed_out(self) -> None:
-        """A caller has waited in vain."""
+        """Counts a caller that got no connection in time."""
         if self._instruments is not None:
             self._instruments.timeouts.add(1, {_POOL_NAME: self.pool})
 
-    def span(self, name: str, attributes: Mapping[str, str] | None = None) -> Span:
-        """The time of something that a caller waits for, in his trace."""
+    def span(self, name: str) -> Span:
+        """A span in the caller's trace."""
         if self._instruments is None or not self._instruments.traces:
             return _NO_SPAN
         span: Span = self._instruments.tracer.start_as_current_span(
-            name,
-            attributes={"db.system.name": "swanlake", _POOL_NAME: self.pool, **(attributes or {})},
+            name, attributes={"db.system.name": "swanlake", _POOL_NAME: self.pool}
         )
         return span
 
@@ -68,12 +67,12 @@ _NO_SPAN: Span = nullcontext()
 
 
 class _Instruments:
-    """What all pools of the process record with, by the names of OpenTelemetry's conventions."""
+    """The process's instruments, named by OpenTelemetry's semantic conventions."""
 
     def __init__(self, trace: Any, metrics: Any) -> None:
         self.tracer = trace.get_tracer("swanlake")
         self._trace = trace
-        #: Observed as long as they live: the meter must not be what keeps them alive.
+        #: Weak references: the meter must not keep closed pools alive.
         self.pools: WeakSet[Telemetry] = WeakSet()
         self._observation = metrics.Observation
         meter = metrics.get_meter("swanlake")
@@ -86,7 +85,7 @@ class _Instruments:
 
     @property
     def traces(self) -> bool:
-        """False while the program has not said where spans go; they would be for nobody."""
+        """False while the program has no tracer provider, so that spans would be dropped."""
         return not isinstance(self._trace.get_tracer_provider(), self._trace.ProxyTracerProvider)
 
     def _count(self, _: Any) -> Iterator[Any]:

@@ -1,7 +1,8 @@
 """SwanLake for SQLAlchemy: ``create_engine("swanlake://host:4214/catalog")``.
 
-It stands on ``swanlake.client.dbapi``. What DuckLake does not have it does not pretend to have:
-primary keys are SQLAlchemy's own affair, indexes are not made, savepoints are refused.
+The dialect uses ``swanlake.client.dbapi``. It does not emulate what DuckLake lacks: primary keys
+exist only in SQLAlchemy, indexes are skipped, savepoints are refused. SQLAlchemy loads
+``SwanLakeDialect`` by its entry point; other packages import nothing from here.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
+from functools import partialmethod
 from types import ModuleType
 from typing import Any
 from urllib.parse import quote
@@ -18,7 +20,6 @@ from sqlalchemy.engine import URL, Connection, Engine, default, reflection
 from sqlalchemy.engine.reflection import ObjectKind, ObjectScope
 
 from swanlake.client import dbapi
-from swanlake.client.address import DEFAULT_PORT
 from swanlake.client.sqlalchemy_dialect import catalog
 from swanlake.client.sqlalchemy_dialect.compiler import (
     DDLCompiler,
@@ -27,6 +28,7 @@ from swanlake.client.sqlalchemy_dialect.compiler import (
     TypeCompiler,
 )
 from swanlake.client.sqlalchemy_dialect.types import COLSPECS
+from swanlake.client.transport.address import DEFAULT_PORT
 from swanlake.errors import (
     ClientClosed,
     ConfigError,
@@ -35,13 +37,13 @@ from swanlake.errors import (
     SessionLost,
 )
 
-_TRUE = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
-#: What may stand behind the ``?`` of a URL, beside ``tls``.
+_BOOLEANS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+#: Options of a URL's query, besides ``tls``.
 _OPTIONS = {"token": str, "tls_ca": str, "timeout": float, "connect_timeout": float}
 
 
 class ExecutionContext(default.DefaultExecutionContext):
-    """One statement; every cursor streams."""
+    """The execution of one statement; every cursor streams."""
 
     def create_server_side_cursor(self) -> Any:
         return self.create_default_cursor()
@@ -72,17 +74,15 @@ class SwanLakeDialect(default.DefaultDialect):
     supports_server_side_cursors = True
     tuple_in_values = True
     div_is_floordiv = False
-    # Nothing gives a row a number, and DuckLake has no RETURNING that would tell it.
+    # DuckLake has neither row numbers nor RETURNING.
     supports_sequences = False
     postfetch_lastrowid = False
     insert_returning = update_returning = delete_returning = False
     use_insertmanyvalues = False
 
     def __init__(self, **options: Any) -> None:
-        # DuckDB counts the ? of UPDATE … FROM and DELETE … USING in another order than they stand.
+        # DuckDB does not number the ? of UPDATE … FROM and DELETE … USING in textual order.
         super().__init__(**{"paramstyle": "numeric_dollar", **options})
-
-    # ---- the connection --------------------------------------------------------------------------
 
     @classmethod
     def import_dbapi(cls) -> ModuleType:
@@ -93,9 +93,9 @@ class SwanLakeDialect(default.DefaultDialect):
 
         A password without a user is a token.
         """
-        given = {name: str(value) for name, value in url.query.items()}
-        scheme = "grpc+tls" if _read("tls", given.pop("tls", "false")) else "grpc"
-        options = {name: _read(name, text) for name, text in given.items()}
+        query = {name: str(value) for name, value in url.query.items()}
+        scheme = "grpc+tls" if _parse("tls", query.pop("tls", "false")) else "grpc"
+        options = {name: _parse(name, text) for name, text in query.items()}
         if url.username:
             options |= {"user": url.username, "password": url.password}
         elif url.password:
@@ -107,7 +107,7 @@ class SwanLakeDialect(default.DefaultDialect):
 
     @classmethod
     def engine_created(cls, engine: Engine) -> None:
-        """Hides a token: SQLAlchemy shows all of a URL in logs and reprs but the password."""
+        """Moves a token to the password: SQLAlchemy masks only that in logs and reprs."""
         if "token" in engine.url.query:
             token = str(engine.url.query["token"])
             engine.url = engine.url.difference_update_query(["token"]).set(
@@ -115,17 +115,17 @@ class SwanLakeDialect(default.DefaultDialect):
             )
 
     def connect(self, *cargs: Any, **cparams: Any) -> Any:
-        """Connects; who brings no credentials has those of the environment."""
+        """Connects, with the token of SWANLAKE_TOKEN if there are no credentials."""
         if not cparams.keys() & {"token", "user", "password"}:
             cparams["token"] = os.environ.get("SWANLAKE_TOKEN") or None
         return dbapi.connect(*cargs, **cparams)
 
     def is_disconnect(self, e: Any, connection: Any, cursor: Any) -> bool:
-        gone = (ConnectionLost, ServerUnreachable, SessionLost, ClientClosed)
-        return isinstance(e, gone) or getattr(e, "identifier", "") == "SERVER_DRAINING"
+        lost = (ConnectionLost, ServerUnreachable, SessionLost, ClientClosed)
+        return isinstance(e, lost) or getattr(e, "identifier", "") == "SERVER_DRAINING"
 
     def do_ping(self, dbapi_connection: Any) -> bool:
-        dbapi_connection.client.query("SELECT 1")  # not through a cursor, which would begin
+        dbapi_connection.client.query("SELECT 1")  # a cursor would begin a transaction
         return True
 
     def _get_server_version_info(self, connection: Connection) -> tuple[int, ...]:
@@ -134,8 +134,6 @@ class SwanLakeDialect(default.DefaultDialect):
 
     def _get_default_schema_name(self, connection: Connection) -> str:
         return str(connection.exec_driver_sql("SELECT current_schema()").scalar())
-
-    # ---- transactions ----------------------------------------------------------------------------
 
     def get_isolation_level_values(self, dbapi_conn: Any) -> list[Any]:
         return ["SNAPSHOT", "AUTOCOMMIT"]
@@ -155,8 +153,6 @@ class SwanLakeDialect(default.DefaultDialect):
     def do_savepoint(self, connection: Connection, name: str) -> None:
         raise exc.InvalidRequestError("DuckDB has no savepoints: a transaction is all or nothing.")
 
-    # ---- reflection ------------------------------------------------------------------------------
-
     @reflection.cache
     def get_schema_names(self, connection: Connection, **kw: Any) -> list[str]:
         return catalog.schemas(connection)
@@ -168,41 +164,25 @@ class SwanLakeDialect(default.DefaultDialect):
         return catalog.relations(connection, schema)
 
     def _names(
-        self, connection: Connection, schema: str | None, is_view: bool, temporary: bool, kw: Any
+        self,
+        connection: Connection,
+        schema: str | None = None,
+        *,
+        is_view: bool,
+        temporary: bool,
+        **kw: Any,
     ) -> list[str]:
-        found = self._relations(connection, schema=schema, info_cache=kw.get("info_cache"))
-        wanted = (is_view, temporary)
-        return [one.name for one in found if (one.is_view, one.temporary) == wanted]
+        relations = self._relations(connection, schema=schema, info_cache=kw.get("info_cache"))
+        return [
+            relation.name
+            for relation in relations
+            if (relation.is_view, relation.temporary) == (is_view, temporary)
+        ]
 
-    def get_table_names(
-        self, connection: Connection, schema: str | None = None, **kw: Any
-    ) -> list[str]:
-        return self._names(connection, schema, False, False, kw)
-
-    def get_view_names(
-        self, connection: Connection, schema: str | None = None, **kw: Any
-    ) -> list[str]:
-        return self._names(connection, schema, True, False, kw)
-
-    def get_temp_table_names(
-        self, connection: Connection, schema: str | None = None, **kw: Any
-    ) -> list[str]:
-        return self._names(connection, schema, False, True, kw)
-
-    def get_temp_view_names(
-        self, connection: Connection, schema: str | None = None, **kw: Any
-    ) -> list[str]:
-        return self._names(connection, schema, True, True, kw)
-
-    def get_materialized_view_names(
-        self, connection: Connection, schema: str | None = None, **kw: Any
-    ) -> list[str]:
-        return []
-
-    def get_sequence_names(
-        self, connection: Connection, schema: str | None = None, **kw: Any
-    ) -> list[str]:
-        return []
+    get_table_names = partialmethod(_names, is_view=False, temporary=False)
+    get_view_names = partialmethod(_names, is_view=True, temporary=False)
+    get_temp_table_names = partialmethod(_names, is_view=False, temporary=True)
+    get_temp_view_names = partialmethod(_names, is_view=True, temporary=True)
 
     def has_table(
         self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
@@ -213,10 +193,10 @@ class SwanLakeDialect(default.DefaultDialect):
     def get_columns(
         self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
     ) -> Any:
-        found = catalog.columns(connection, schema, [table_name])
-        if not found:
+        columns = catalog.columns(connection, schema, [table_name])
+        if not columns:
             raise exc.NoSuchTableError(_full_name(schema, table_name))
-        return found[table_name.lower()]
+        return columns[table_name.lower()]
 
     def get_multi_columns(
         self,
@@ -226,22 +206,22 @@ class SwanLakeDialect(default.DefaultDialect):
         filter_names: Iterable[str] | None = None,
         **kw: Any,
     ) -> Any:
-        """The columns of many tables, in one query for all of them."""
+        """The columns of many tables, in one query."""
         columns = catalog.columns(connection, schema, filter_names)
-        for one in catalog.relations(connection, schema):
-            of_kind = ObjectKind.VIEW if one.is_view else ObjectKind.TABLE
-            of_scope = ObjectScope.TEMPORARY if one.temporary else ObjectScope.DEFAULT
-            described = columns.get(one.name.lower())
-            if described is not None and of_kind in kw["kind"] and of_scope in kw["scope"]:
-                yield (schema, one.name), described
+        for relation in catalog.relations(connection, schema):
+            kind = ObjectKind.VIEW if relation.is_view else ObjectKind.TABLE
+            scope = ObjectScope.TEMPORARY if relation.temporary else ObjectScope.DEFAULT
+            described = columns.get(relation.name.lower())
+            if described is not None and kind in kw["kind"] and scope in kw["scope"]:
+                yield (schema, relation.name), described
 
     def get_view_definition(
         self, connection: Connection, view_name: str, schema: str | None = None, **kw: Any
     ) -> str:
-        found = self._existing(connection, view_name, schema)
-        if not found.is_view or found.sql is None:
+        view = self._existing(connection, view_name, schema)
+        if not view.is_view or view.sql is None:
             raise exc.NoSuchTableError(f"{_full_name(schema, view_name)} is not a view")
-        return found.sql
+        return view.sql
 
     def get_table_comment(
         self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
@@ -253,31 +233,30 @@ class SwanLakeDialect(default.DefaultDialect):
     ) -> Any:
         return {"constrained_columns": [], "name": None}
 
-    def _none(
-        self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
-    ) -> Any:
+    def _none(self, connection: Connection, *args: Any, **kw: Any) -> Any:
         return []
 
-    # DuckLake has none of them.
+    # DuckLake has none of these.
     get_foreign_keys = get_indexes = _none
     get_unique_constraints = get_check_constraints = _none
+    get_materialized_view_names = get_sequence_names = _none
 
     def _existing(self, connection: Connection, name: str, schema: str | None) -> catalog.Relation:
-        found = catalog.relation(connection, schema, name)
-        if found is None:
+        relation = catalog.relation(connection, schema, name)
+        if relation is None:
             raise exc.NoSuchTableError(_full_name(schema, name))
-        return found
+        return relation
 
 
 def _full_name(schema: str | None, name: str) -> str:
     return f"{schema}.{name}" if schema else name
 
 
-def _read(name: str, text: str) -> Any:
-    """The value of an option in a URL."""
+def _parse(name: str, text: str) -> Any:
+    """The value of an option of a URL."""
     try:
         if name == "tls":
-            return _TRUE[text.lower()]
+            return _BOOLEANS[text.lower()]
         return _OPTIONS[name](text)
     except KeyError:
         known = ", ".join(("tls", *_OPTIONS))

@@ -1,4 +1,4 @@
-"""SQLAlchemy's expressions in DuckDB's SQL, as far as a DuckLake takes it."""
+"""Compiles SQLAlchemy's expressions to DuckDB's SQL for DuckLake tables."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _RESERVED = """
 
 
 class IdentifierPreparer(compiler.IdentifierPreparer):
-    """Quotes what DuckDB would take for a keyword."""
+    """Quotes DuckDB's keywords."""
 
-    reserved_words = set(_RESERVED.split())  # noqa: RUF012 - as in the class above it
+    reserved_words = set(_RESERVED.split())  # noqa: RUF012 - as in its base class
 
 
 class SQLCompiler(compiler.SQLCompiler):
@@ -42,7 +42,7 @@ class SQLCompiler(compiler.SQLCompiler):
         return text
 
     def for_update_clause(self, select: Any, **kw: Any) -> str:
-        return ""  # nobody waits for anybody: the second to commit a change is refused
+        return ""  # DuckLake has no row locks: the first committer wins
 
     def update_from_clause(
         self, update_stmt: Any, from_table: Any, extra_froms: Any, from_hints: Any, **kw: Any
@@ -56,25 +56,26 @@ class SQLCompiler(compiler.SQLCompiler):
 
     def _from_list(self, froms: Any, hints: Any, kw: dict[str, Any]) -> str:
         return ", ".join(
-            one._compiler_dispatch(self, fromhints=hints, **{**kw, "asfrom": True}) for one in froms
+            source._compiler_dispatch(self, fromhints=hints, **{**kw, "asfrom": True})
+            for source in froms
         )
 
     def visit_floordiv_binary(self, binary: Any, operator: Any, **kw: Any) -> str:
         return f"{self.process(binary.left, **kw)} // {self.process(binary.right, **kw)}"
 
     def visit_regexp_match_op_binary(self, binary: Any, operator: Any, **kw: Any) -> str:
-        return f"regexp_matches({self._two(binary, kw)})"
+        return f"regexp_matches({self._operands(binary, kw)})"
 
     def visit_not_regexp_match_op_binary(self, binary: Any, operator: Any, **kw: Any) -> str:
-        return f"NOT regexp_matches({self._two(binary, kw)})"
+        return f"NOT regexp_matches({self._operands(binary, kw)})"
 
-    def _two(self, binary: Any, kw: dict[str, Any]) -> str:
+    def _operands(self, binary: Any, kw: dict[str, Any]) -> str:
         return f"{self.process(binary.left, **kw)}, {self.process(binary.right, **kw)}"
 
     def visit_json_getitem_op_binary(
         self, binary: Any, operator: Any, _cast_applied: bool = False, **kw: Any
     ) -> str:
-        # As JSON it stays JSON, and a text keeps its quotes; for any other type it is the value.
+        # -> gives JSON, in which text has quotes; ->> gives the plain value for other types.
         if not _cast_applied and binary.type._type_affinity is not sqltypes.JSON:
             cast = expression.cast(binary, binary.type)
             return self.process(cast, _cast_applied=True, **kw)
@@ -82,40 +83,29 @@ class SQLCompiler(compiler.SQLCompiler):
         left, right = self.process(binary.left, **kw), self.process(binary.right, **kw)
         return f"({left} {arrow} {right})"
 
-    def visit_json_path_getitem_op_binary(
-        self, binary: Any, operator: Any, _cast_applied: bool = False, **kw: Any
-    ) -> str:
-        return self.visit_json_getitem_op_binary(
-            binary, operator, _cast_applied=_cast_applied, **kw
-        )
+    visit_json_path_getitem_op_binary = visit_json_getitem_op_binary
 
 
 class DDLCompiler(compiler.DDLCompiler):
-    """Tables; DuckLake keeps NOT NULL, and no other constraint and no index."""
+    """Tables; DuckLake has no constraint but NOT NULL, and no index."""
 
     def create_table_constraints(
         self, table: Any, _include_foreign_key_constraints: Any = None, **kw: Any
     ) -> str:
         if "TEMPORARY" in table._prefixes or "TEMP" in table._prefixes:
-            kept: str = super().create_table_constraints(  # type: ignore[no-untyped-call]
+            constraints: str = super().create_table_constraints(  # type: ignore[no-untyped-call]
                 table, _include_foreign_key_constraints, **kw
             )
-            return kept
+            return constraints
         for constraint in table._sorted_constraints:
-            # A primary key tells SQLAlchemy what a row is, whoever sees to it that it is unique.
+            # SQLAlchemy uses a primary key to identify rows, although nothing enforces it.
             if constraint is not table.primary_key and constraint._should_create_for_compiler(self):
                 kind = type(constraint).__name__
                 util.warn(f"DuckLake has no {kind}: table {table.fullname} is made without it.")
         return ""
 
-    def visit_create_index(
-        self,
-        create: Any,
-        include_schema: bool = False,
-        include_table_schema: bool = True,
-        **kw: Any,
-    ) -> str:
-        # pandas asks for one on every index of a data frame. SQLAlchemy runs what is said here.
+    def visit_create_index(self, create: Any, *args: Any, **kw: Any) -> str:
+        # pandas creates one for every index of a data frame. SQLAlchemy needs SQL to run.
         return f"SELECT {_literal(f'DuckLake has no indexes; {create.element.name} is none.')}"
 
     def visit_drop_index(self, drop: Any, **kw: Any) -> str:
@@ -130,7 +120,7 @@ class TypeCompiler(compiler.GenericTypeCompiler):
     """Types in CREATE TABLE and CAST."""
 
     def visit_FLOAT(self, type_: Any, **kw: Any) -> str:
-        # DuckDB's FLOAT has 32 bits, which no Python float fits in.
+        # DuckDB's FLOAT has 32 bits; a Python float needs 64.
         return "FLOAT" if type_.precision is not None and type_.precision <= 24 else "DOUBLE"
 
     def visit_DOUBLE_PRECISION(self, type_: Any, **kw: Any) -> str:

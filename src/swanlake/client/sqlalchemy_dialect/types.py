@@ -1,4 +1,4 @@
-"""The types of DuckDB, as SQLAlchemy has them."""
+"""SQLAlchemy types for DuckDB's types."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Processor = Callable[[Any], Any]
 
 
 class _Named(UserDefinedType[Any]):
-    """A type whose name is all that there is to say about it in SQL."""
+    """A type that is only a name in SQL."""
 
     cache_ok = True
 
@@ -47,7 +47,7 @@ class UBIGINT(_Named, sqltypes.Integer):
 
 
 class HUGEINT(_Named, sqltypes.Integer):
-    """An integer of 128 bits, which travels as a decimal or as digits."""
+    """An integer of 128 bits, sent as a decimal or as digits."""
 
     def result_processor(self, dialect: Any, coltype: Any) -> Processor:
         return lambda value: None if value is None else int(value)
@@ -74,15 +74,15 @@ class TIMESTAMP_MS(_Named, sqltypes.DateTime):
 
 
 class TIMESTAMP_NS(_Named, sqltypes.DateTime):
-    """A timestamp in nanoseconds, whose values are those of pandas."""
+    """A timestamp in nanoseconds; a pandas Timestamp in Python."""
 
 
 class VARIANT(_Named):
-    """A value of any type. It cannot be read as it is, only cast."""
+    """A value of any type; cast it to read it."""
 
 
 class GEOMETRY(_Named):
-    """A shape, as text in WKT or as bytes in WKB."""
+    """A geometry, as WKT text or WKB bytes."""
 
 
 class STRUCT(UserDefinedType[dict[str, Any]]):
@@ -102,7 +102,7 @@ class STRUCT(UserDefinedType[dict[str, Any]]):
 
 
 class UNION(STRUCT):
-    """One of several named types; the value of it in Python."""
+    """One of several named types; the value itself in Python."""
 
     _keyword = "UNION"
 
@@ -121,11 +121,8 @@ class MAP(UserDefinedType[list[tuple[Any, Any]]]):
         return f"MAP({compiler.process(self.key)}, {compiler.process(self.value)})"
 
 
-# ---- the generic types, where DuckDB's values are not Python's -----------------------------------
-
-
 class Interval(NativeForEmulated, _AbstractInterval):
-    """DuckDB's INTERVAL; a timedelta unless it has months, which have no length."""
+    """DuckDB's INTERVAL; a timedelta unless it has months, whose length varies."""
 
     __visit_name__ = "INTERVAL"
 
@@ -150,7 +147,7 @@ def _timedelta(value: Any) -> Any:
 
 
 class Uuid(sqltypes.Uuid[Any]):
-    """A UUID, which travels as text."""
+    """A UUID, sent as text."""
 
     def bind_processor(self, dialect: Any) -> Processor:
         return lambda value: None if value is None else str(value)
@@ -162,21 +159,21 @@ class Uuid(sqltypes.Uuid[Any]):
 
 
 class Time(sqltypes.Time):
-    """A time of day; with its zone it travels as text."""
+    """A time of day; sent as text if it has a time zone."""
 
     def result_processor(self, dialect: Any, coltype: Any) -> Processor:
         return lambda value: dt.time.fromisoformat(value) if isinstance(value, str) else value
 
 
 class LargeBinary(sqltypes.LargeBinary):
-    """Bytes, whose literals are hexadecimal."""
+    """Bytes; their literals are hexadecimal."""
 
     def literal_processor(self, dialect: Any) -> Processor:
         return lambda value: f"from_hex('{bytes(value).hex()}')"
 
 
 class _JsonPath:
-    """Where in a document: always a path, for a key of its own may look like one."""
+    """Always sent as a JSON path, because a plain key may look like one."""
 
     def bind_processor(self, dialect: Any) -> Processor:
         return _json_path
@@ -187,15 +184,15 @@ class _JsonPath:
 
 def _json_path(value: Any) -> str:
     steps = value if isinstance(value, list | tuple) else [value]
-    return "$" + "".join(f"[{one}]" if isinstance(one, int) else f'."{one}"' for one in steps)
+    return "$" + "".join(f"[{step}]" if isinstance(step, int) else f'."{step}"' for step in steps)
 
 
 class JSONIndexType(_JsonPath, sqltypes.JSON.JSONIndexType):
-    """A key or an index."""
+    """A key or an index of a JSON document."""
 
 
 class JSONPathType(_JsonPath, sqltypes.JSON.JSONPathType):
-    """Several of them."""
+    """A path of keys and indexes."""
 
 
 COLSPECS: dict[type[Any], type[Any]] = {
@@ -207,8 +204,6 @@ COLSPECS: dict[type[Any], type[Any]] = {
     sqltypes.LargeBinary: LargeBinary,
 }
 
-
-# ---- from DuckDB's text --------------------------------------------------------------------------
 
 _SIMPLE: dict[str, Callable[[], TypeEngine[Any]]] = {
     "BOOLEAN": sqltypes.BOOLEAN,
@@ -249,7 +244,7 @@ _NAMED = re.compile(r'("(?:[^"]|"")*"|[^\s"]+) (.*)', re.DOTALL)
 
 
 def parse_type(text: str) -> TypeEngine[Any]:
-    """The type that DuckDB describes so.
+    """The type for DuckDB's name of it.
 
     >>> parse_type("STRUCT(a DECIMAL(10,2), b VARCHAR[])").fields["a"]
     DECIMAL(precision=10, scale=2)
@@ -276,7 +271,7 @@ def _parse_call(name: str, arguments: list[str]) -> TypeEngine[Any]:
         case "DECIMAL":
             return sqltypes.DECIMAL(int(arguments[0]), int(arguments[1]))
         case "ENUM":
-            return sqltypes.Enum(*(one[1:-1].replace("''", "'") for one in arguments))
+            return sqltypes.Enum(*(value[1:-1].replace("''", "'") for value in arguments))
         case "MAP":
             return MAP(parse_type(arguments[0]), parse_type(arguments[1]))
     fields = {}
@@ -290,11 +285,11 @@ def _parse_call(name: str, arguments: list[str]) -> TypeEngine[Any]:
 
 
 def _split(text: str) -> Iterator[str]:
-    """The parts between the commas that stand in no parentheses and no quotes."""
+    """Splits at commas outside of parentheses and quotes."""
     depth, quote, start = 0, "", 0
     for position, character in enumerate(text):
         if quote:
-            quote = "" if character == quote else quote  # a doubled one opens it again
+            quote = "" if character == quote else quote  # the second of two quotes reopens it
         elif character in "'\"":
             quote = character
         elif character in "()":

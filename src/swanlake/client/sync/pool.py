@@ -1,64 +1,64 @@
-"""A pool of connections for threads."""
+# Generated from aio/pool.py by scripts/generate_sync_client.py. Do not edit.
+"""A connection pool for threads."""
 
 from __future__ import annotations
 
 import warnings
-from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
-from swanlake.client import requests
-from swanlake.client.client import SessionStatements
-from swanlake.client.connection import Connection, Request
-from swanlake.client.deadline import Deadline
-from swanlake.client.keeper import ConnectionSlot, Keeper
-from swanlake.client.options import UNSET, QueryOptions, WriterOptions
-from swanlake.client.parameters import Parameters
-from swanlake.client.pool_base import TRANSPORT_ERRORS, PoolBase
-from swanlake.client.statements import Statements, Timeout, call_for
-from swanlake.client.stream import ResultStream
-from swanlake.client.writer import Writer
-from swanlake.errors import ClientClosed, SwanLakeError
+from swanlake.client.api import requests
+from swanlake.client.api.options import UNSET, QueryOptions, Timeout, WriterOptions
+from swanlake.client.api.stream import ResultStream
+from swanlake.client.pool.base import TRANSPORT_ERRORS, PoolBase
+from swanlake.client.pool.runtime import ConnectionSlot, PoolRuntime
+from swanlake.client.sync.session import SessionStatements
+from swanlake.client.sync.statements import Statements
+from swanlake.client.sync.waiting import wait_for
+from swanlake.client.sync.writer import Writer
+from swanlake.client.transport.connection import Connection, Request
+from swanlake.client.transport.deadline import Deadline, WaitTimeout
+from swanlake.client.transport.parameters import Parameters
+from swanlake.errors import ClientClosed
 
 T = TypeVar("T")
-Self = TypeVar("Self", bound="FlightSQLPool")
-Borrowed = TypeVar("Borrowed", bound="PooledConnection")
+Pooled = TypeVar("Pooled", bound="PooledConnection")
 
 
 class FlightSQLPool(PoolBase, Statements):
     """Connections to a server, shared by the threads of a program; opened at its first use.
 
-    Every statement may run on another connection. What must stay together, such as a transaction,
-    belongs to a session: ``acquire_session``.
+    Every statement may run on another connection. Statements that belong together, such as those of
+    a transaction, run in a session: ``acquire_session``.
 
-    >>> with swanlake.Pool("grpc://localhost:4214", max_size=8) as pool:  # doctest: +SKIP
-    ...     pool.query("SELECT 42 AS answer").to_pylist()
-    [{'answer': 42}]
+    >>> with swanlake.Pool("grpc://localhost:4214") as pool:  # doctest: +SKIP
+    ...     result = pool.query("SELECT 42 AS answer")
     """
 
     def open(self, *, wait: bool = False, timeout: float = 30.0) -> None:
-        """Begins to connect; with ``wait`` returns when ``min_idle`` connections are there."""
-        self._keeper.start()
+        """Begins to connect; with ``wait``, returns when ``min_idle`` connections are open."""
+        self._runtime.start()
         if wait:
             try:
-                self._keeper.when_filled().result(timeout)
-            except TimeoutError:
-                raise self._keeper.timeout_error(timeout) from self._keeper.connect_failure
-            self._check_filled()
+                wait_for(self._runtime.when_filled(), timeout)
+            except WaitTimeout:
+                raise self._runtime.timeout_error(timeout) from self._runtime.connect_error
+            if self._runtime.reconnect_error is not None:
+                raise self._runtime.reconnect_error
 
     def close(self, *, timeout: float = 5.0) -> None:
-        """Closes all connections; can be called again.
+        """Closes all connections; idempotent.
 
-        Who waits for one gets PoolClosed. Statements that run have ``timeout`` seconds to end and
-        are stopped then.
+        Callers that wait for a connection get PoolClosed. Running statements have ``timeout``
+        seconds to end, and are then stopped.
         """
         try:
-            self._keeper.close().result(timeout)
-        except TimeoutError:
-            self._keeper.abandon()
+            wait_for(self._runtime.close(), timeout)
+        except WaitTimeout:
+            self._runtime.close_in_use()
 
     def check(self, *, timeout: float | None = None) -> None:
-        """Checks the idle connections and drops those that do not work."""
-        self._keeper.check().result(timeout)
+        """Checks the idle connections and closes those that do not work."""
+        wait_for(self._runtime.check(), timeout)
 
     def stream(
         self,
@@ -68,176 +68,155 @@ class FlightSQLPool(PoolBase, Statements):
         options: QueryOptions | None = None,
         timeout: Timeout = UNSET,
     ) -> ResultStream:
-        """Runs a query and gives its rows as they arrive; use it with ``with``.
+        """Runs a query whose rows are read as they arrive; use it with ``with``.
 
         It holds a connection until it is read to its end or closed. ``timeout`` covers all rows.
         """
-        call = call_for(options, self._deadline(options, timeout))
+        call = requests.call_context(options, self._deadline(options, timeout))
         slot = self._acquire(call.deadline)
-        statement = None
+        pending = None
         try:
-            statement = slot.connection.begin(requests.stream(sql, params), call)
-            rows = statement.wait()
+            pending = slot.connection.begin(requests.stream(sql, params), call)
+            reader = pending.wait()
         except BaseException:
-            self._keeper.release_unread(slot, statement)
+            self._runtime.release_unread(slot, pending)
             raise
-        return self._keeper.lend_stream(slot, rows, call)
+        return self._runtime.open_stream(ResultStream, slot, reader, call)
 
     def connection(self, *, timeout: Timeout = UNSET) -> PooledConnection:
-        """A connection for a while, to be used with ``with``; for statements one after the other.
+        """A connection for consecutive statements; use it with ``with``.
 
-        It goes back to the pool, unless something ran on it that may have left its traces. For
-        temporary tables, settings and the like there is ``acquire_session``.
+        It returns to the pool, unless a statement may have left state in its session. For temporary
+        tables and settings, use ``acquire_session``.
         """
-        return self._borrow(PooledConnection, timeout)
+        return self._checkout(PooledConnection, timeout)
 
     def acquire_session(self, *, timeout: Timeout = UNSET) -> SessionHandle:
-        """A session of one's own, to be used with ``with``: for transactions, temporary tables.
+        """A session for transactions and temporary tables; use it with ``with``.
 
-        Its connection is closed with it, and nothing of it is left. With ``reuse_sessions`` it goes
-        back to the pool if all that ran were statements on tables, as ``connection()`` does.
+        Its connection is closed with it, and its state is gone. With ``reuse_sessions`` the
+        connection returns to the pool if only statements on tables ran, as with ``connection()``.
         """
-        return self._borrow(SessionHandle, timeout)
+        return self._checkout(SessionHandle, timeout)
 
     def writer(self, table: str, options: WriterOptions | None = None, **overrides: Any) -> Writer:
-        """Brings rows to a table in batches; a context manager.
+        """Writes rows to a table in batches; a context manager.
 
-        The keywords are those of ``WriterOptions``. Its connection is none of the pool's.
+        The keywords are those of ``WriterOptions``. Its connection is not one of the pool's.
         """
-        return Writer(self._address, table, options, connect=self._connection_to, **overrides)
+        return Writer(
+            self._address, table, options, connect=self._runtime.new_connection, **overrides
+        )
 
-    def _borrow(self, kind: type[Borrowed], timeout: Timeout) -> Borrowed:
-        return kind(self._keeper, self._acquire(Deadline(None), timeout))
+    def _checkout(self, kind: type[Pooled], timeout: Timeout) -> Pooled:
+        return kind(self._runtime, self._acquire(Deadline(None), timeout))
 
     def _run(self, request: Request[T], options: QueryOptions | None, timeout: Timeout) -> T:
         deadline = self._deadline(options, timeout)
-        with self._keeper.telemetry.span("swanlake.query"):
+        with self._runtime.telemetry.span("swanlake.query"):
             try:
                 return self._attempt(request, options, deadline)
             except TRANSPORT_ERRORS as failure:
-                if not self._may_repeat(request, options):
+                if not self._may_retry(request, options):
                     raise
-                self._keeper.telemetry.event("a query is run again: %s", failure)
+                self._runtime.telemetry.event("retrying a query: %s", failure)
             return self._attempt(request, options, deadline)
 
     def _attempt(self, request: Request[T], options: QueryOptions | None, deadline: Deadline) -> T:
         slot = self._acquire(deadline)
-        statement = None
+        pending = None
         try:
-            statement = slot.connection.begin(request, call_for(options, deadline))
-            return statement.wait()
+            pending = slot.connection.begin(request, requests.call_context(options, deadline))
+            return pending.wait()
         finally:
-            self._keeper.release(slot, after=statement)
+            self._runtime.release(slot, after=pending)
 
     def _acquire(self, deadline: Deadline, timeout: Timeout = UNSET) -> ConnectionSlot:
-        slot = self._keeper.take()
+        slot = self._runtime.try_acquire()
         if slot is not None:
             return slot
-        with self._keeper.telemetry.span("swanlake.acquire"):
-            caller = self._keeper.ask()
-            patience = self._patience(deadline, timeout)
+        with self._runtime.telemetry.span("swanlake.acquire"):
+            waiter = self._runtime.enqueue()
+            limit = self._acquire_timeout(deadline, timeout)
             try:
-                return caller.future.result(patience)
-            except SwanLakeError:
-                raise
-            except TimeoutError:
-                self._keeper.withdraw(caller, timed_out=True)
-                raise self._keeper.timeout_error(patience or 0.0) from self._keeper.connect_failure
+                return wait_for(waiter.future, limit)
+            except WaitTimeout:
+                self._runtime.cancel_wait(waiter, timed_out=True)
+                raise self._runtime.timeout_error(limit or 0.0) from self._runtime.connect_error
             except BaseException:
-                self._keeper.withdraw(caller)
+                # Interrupted in the queue or just after the assignment: the pool core knows which.
+                self._runtime.cancel_wait(waiter)
                 raise
 
-    def __enter__(self: Self) -> Self:
+    def __enter__(self) -> Self:
         self.open()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
 
 class PooledConnection(SessionStatements):
     """A connection that belongs to one caller until it is closed; a context manager."""
 
-    def __init__(self, keeper: Keeper, slot: ConnectionSlot) -> None:
-        self._keeper = keeper
+    def __init__(self, runtime: PoolRuntime, slot: ConnectionSlot) -> None:
+        super().__init__(slot.connection, runtime.config.default_query_timeout)
+        self._runtime = runtime
         self._slot: ConnectionSlot | None = slot
-        self._default_timeout = keeper.config.default_query_timeout
         self._streams: list[ResultStream] = []
-
-    @property
-    def _connection(self) -> Connection:
-        if self._slot is None:
-            raise ClientClosed("The connection was given back to its pool.")
-        return self._slot.connection
 
     @property
     def closed(self) -> bool:
         return self._slot is None
 
-    def stream(
-        self,
-        sql: str,
-        params: Parameters = None,
-        *,
-        options: QueryOptions | None = None,
-        timeout: Timeout = UNSET,
-    ) -> ResultStream:
-        """Runs a query and gives its rows as they arrive; closed with the connection."""
-        stream = super().stream(sql, params, options=options, timeout=timeout)
-        self._streams = [*(one for one in self._streams if not one.is_over), stream]
-        return stream
-
     def close(self) -> None:
-        """Gives the connection back; rolls an open transaction back. Can be called again."""
+        """Returns the connection to the pool; rolls an open transaction back. Idempotent."""
         if self._slot is None:
             return
         keep = False
         try:
-            self._end_transaction()
+            for stream in self._streams:
+                stream.close()
+            if self.in_transaction:
+                self._runtime.telemetry.open_transaction(self.session_id)
+                self._roll_back_quietly()
             keep = self._may_keep
         finally:
             slot, self._slot = self._slot, None
-            self._keeper.release(slot, keep=keep)
+            self._runtime.release(slot, keep=keep)
+
+    @property
+    def _connection(self) -> Connection:
+        if self._slot is None:
+            raise ClientClosed("The connection was returned to its pool.")
+        return self._own
 
     @property
     def _may_keep(self) -> bool:
         return True
 
-    def _end_transaction(self) -> None:
-        for stream in self._streams:
-            stream.close()
-        if self.in_transaction:
-            self._keeper.telemetry.open_transaction(self.session_id)
-            self._roll_back_quietly()
+    def _track(self, stream: ResultStream) -> ResultStream:
+        self._streams = [*(open for open in self._streams if not open.is_over), stream]
+        return stream
 
-    def __enter__(self: Borrowed) -> Borrowed:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def __del__(self) -> None:
         slot = getattr(self, "_slot", None)
         if slot is not None:
-            self._keeper.reclaim(slot)
+            self._runtime.reclaim(slot)
             warnings.warn(f"{self!r} was not closed", ResourceWarning, stacklevel=1, source=self)
 
 
 class SessionHandle(PooledConnection):
-    """A session of a pool, for what must stay together.
+    """A session of a pool, for statements that belong together.
 
-    Commit what you have begun, or use ``transaction()``: a transaction that is open at the end is
-    rolled back.
+    A transaction that is still open when the session is closed is rolled back: commit it, or use
+    ``transaction()``.
 
     >>> with pool.acquire_session() as session:  # doctest: +SKIP
     ...     with session.transaction():
@@ -246,4 +225,4 @@ class SessionHandle(PooledConnection):
 
     @property
     def _may_keep(self) -> bool:
-        return self._keeper.config.reuse_sessions
+        return self._runtime.config.reuse_sessions

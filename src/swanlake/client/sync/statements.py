@@ -1,4 +1,5 @@
-"""What everything that runs statements offers: a client, a pool, and a session of a pool."""
+# Generated from aio/statements.py by scripts/generate_sync_client.py. Do not edit.
+"""Statements that clients, pools and sessions have in common, for threads."""
 
 from __future__ import annotations
 
@@ -6,22 +7,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
-from swanlake.client import requests
-from swanlake.client.connection import Request
-from swanlake.client.deadline import Deadline
-from swanlake.client.driver import Call
-from swanlake.client.options import UNSET, QueryOptions, Unset
-from swanlake.client.parameters import Parameters
-from swanlake.client.requests import Mode
-from swanlake.client.result import QueryResult, UpdateResult
+from swanlake.client.api import requests
+from swanlake.client.api.options import UNSET, QueryOptions, Timeout
+from swanlake.client.api.requests import Mode
+from swanlake.client.api.result import QueryResult, UpdateResult
+from swanlake.client.transport.connection import Request
+from swanlake.client.transport.parameters import Parameters
 
 T = TypeVar("T")
 
-Timeout = float | None | Unset
-
 
 class Statements(ABC):
-    """Statements that one waits for."""
+    """Methods that send one request to the server and its answer."""
 
     @abstractmethod
     def _run(self, request: Request[T], options: QueryOptions | None, timeout: Timeout) -> T:
@@ -35,9 +32,9 @@ class Statements(ABC):
         options: QueryOptions | None = None,
         timeout: Timeout = UNSET,
     ) -> QueryResult:
-        """Runs a query; gives all its rows.
+        """Runs a query and returns all its rows.
 
-        ``params`` is a sequence for ``?`` and ``$1``, a dict for ``$name``, or rows of Arrow.
+        ``params`` is a sequence for ``?`` and ``$1``, a dict for ``$name``, or Arrow rows.
         """
         return self._run(requests.query(sql, params), options, timeout)
 
@@ -49,7 +46,7 @@ class Statements(ABC):
         options: QueryOptions | None = None,
         timeout: Timeout = UNSET,
     ) -> UpdateResult:
-        """Runs a change, once for every row of ``params``, as one; never a second time."""
+        """Runs a change, atomically for every row of ``params``; never retried."""
         return self._run(requests.update(sql, params), options, timeout)
 
     def execute(
@@ -60,7 +57,7 @@ class Statements(ABC):
         options: QueryOptions | None = None,
         timeout: Timeout = UNSET,
     ) -> QueryResult:
-        """Runs any text, never a second time; gives rows or the count of affected ones."""
+        """Runs any SQL and returns its rows or the count of affected rows; never retried."""
         return self._run(requests.execute(sql, params), options, timeout)
 
     def ingest(
@@ -77,26 +74,16 @@ class Statements(ABC):
         options: QueryOptions | None = None,
         timeout: Timeout = UNSET,
     ) -> int:
-        """Sends rows of Arrow, a data frame or a list of dicts into a table; how many it took.
+        """Sends Arrow rows, a data frame or a list of dicts to a table; returns the row count.
 
-        With ``queue`` they go into the Duckling Queue, and from there to the lake. ``batch_name``,
-        a producer's name and a number, makes it safe to send them again: a batch that was taken is
-        not taken twice.
+        With ``queue`` the rows go through the Duckling Queue. A ``batch_name``, the name of a
+        producer and a sequence number, makes the call safe to repeat: the queue takes a batch once.
         """
-        request = requests.ingest(
-            table,
-            rows,
-            mode=mode,
-            queue=queue,
-            catalog=catalog,
-            schema=schema,
-            temporary=temporary,
-            batch_name=batch_name,
-        )
+        request = requests.ingest(table, rows, mode, queue, catalog, schema, temporary, batch_name)
         return self._run(request, options, timeout)
 
     def catalogs(self) -> QueryResult:
-        """The catalogs one can name."""
+        """The catalogs that statements can name."""
         return self._run(requests.catalogs(), None, UNSET)
 
     def schemas(self, catalog: str | None = None, schema_pattern: str | None = None) -> QueryResult:
@@ -117,20 +104,5 @@ class Statements(ABC):
         return self._run(request, None, UNSET)
 
     def status(self) -> Mapping[str, Any]:
-        """What the server says of itself: version, state, counts."""
+        """The server's version, state and counters."""
         return self._run(requests.status(), None, UNSET)
-
-
-def limit(options: QueryOptions | None, timeout: Timeout, default: float | None) -> float | None:
-    """The limit of a statement: as said in the call, else in its options, else the default."""
-    for wish in (timeout, options.timeout if options else UNSET):
-        if not isinstance(wish, Unset):
-            return wish
-    return default
-
-
-def call_for(options: QueryOptions | None, deadline: Deadline) -> Call:
-    """A statement's name, as the options have it, and its limit."""
-    if options is not None and options.query_id:
-        return Call(deadline, options.query_id)
-    return Call(deadline)

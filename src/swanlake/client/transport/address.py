@@ -1,4 +1,4 @@
-"""Where a server is, and as whom one speaks to it."""
+"""A server's URL and the credentials for it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SCHEMES = {"grpc": "grpc", "grpc+tcp": "grpc", "grpc+tls": "grpc+tls", "grpcs":
 
 @dataclass(frozen=True, kw_only=True)
 class Address:
-    """A server and the credentials for it; secrets never show in its repr.
+    """A server and the credentials for it; its repr shows no secret.
 
     >>> Address.parse("grpc://lake.example/analytics", token="secret")
     Address(url='grpc://lake.example:4214', catalog='analytics', user=None)
@@ -45,15 +45,14 @@ class Address:
     ) -> Address:
         """Reads ``grpc[+tls]://[user:password@]host[:port][/catalog]``; raises ConfigError."""
         parts = _split(url)
-        found_user = unquote(parts.username) if parts.username else None
-        found_password = unquote(parts.password) if parts.password else None
-        user, password = user or found_user, password or found_password
+        user = user or (unquote(parts.username) if parts.username else None)
+        password = password or (unquote(parts.password) if parts.password else None)
         if token is not None and (user or password):
             raise ConfigError("Give a token, or a user and a password, not both.")
         if (user is None) != (password is None):
             raise ConfigError("A user and a password belong together; one of them is missing.")
-        everything = {"token": token, "user": user, "password": password, **(headers or {})}
-        for name, text in everything.items():
+        sent = {"token": token, "user": user, "password": password, **(headers or {})}
+        for name, text in sent.items():
             if text is not None and not (text.isascii() and text.isprintable()):
                 raise ConfigError(f"The {name} holds characters that no header can carry.")
         host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
@@ -86,16 +85,16 @@ def _without_password(url: str) -> str:
     return scheme + separator + rest.rpartition("@")[2]
 
 
-def _certificates(given: str | PathLike[str] | bytes | None) -> bytes | None:
-    """The certificates to trust, from PEM text or a file that holds it."""
-    if given is None:
+def _certificates(tls_ca: str | PathLike[str] | bytes | None) -> bytes | None:
+    """The certificates to trust, from PEM text or the path of a PEM file."""
+    if tls_ca is None:
         return None
     try:
-        pem = given if isinstance(given, bytes) else Path(given).read_bytes()
+        pem = tls_ca if isinstance(tls_ca, bytes) else Path(tls_ca).read_bytes()
     except OSError as unreadable:
-        raise ConfigError(f"{given!s} cannot be read: {unreadable.strerror}.") from None
+        raise ConfigError(f"{tls_ca!s} cannot be read: {unreadable.strerror}.") from None
     try:
-        text = pem.decode("ascii", "ignore")  # bundles have comments in any script
+        text = pem.decode("ascii", "ignore")  # comments in bundles may be in any script
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=text)
     except (ssl.SSLError, ValueError):
         raise ConfigError("The certificates to trust are not PEM text.") from None

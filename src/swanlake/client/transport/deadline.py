@@ -1,4 +1,4 @@
-"""A limit in time: told as seconds by the caller, kept as one moment from then on."""
+"""Deadlines: a caller's timeout in seconds, fixed as one moment when the call begins."""
 
 from __future__ import annotations
 
@@ -6,39 +6,45 @@ import time
 
 from swanlake.errors import QueryTimeout
 
-#: Seconds beyond which a limit is none, as infinity is: clocks and locks do not count so far.
-_LONGEST = 366 * 24 * 3600.0
+#: Longer timeouts mean no limit: clocks and locks overflow on them, as they do on infinity.
+_MAX_TIMEOUT = 366 * 24 * 3600.0
 
 
 class Deadline:
-    """The moment at which a call must be over; there may be none."""
+    """The moment by which a call must end; None means no limit."""
 
     __slots__ = ("_at", "timeout")
 
     def __init__(self, timeout: float | None) -> None:
-        if timeout is not None and timeout > _LONGEST:
+        if timeout is not None and timeout > _MAX_TIMEOUT:
             timeout = None
         self.timeout = timeout
         self._at = None if timeout is None else time.monotonic() + timeout
 
     def remaining(self) -> float | None:
-        """Seconds that are left, None for no limit; raises QueryTimeout if none are."""
+        """Seconds left, None for no limit; raises QueryTimeout after the deadline."""
         if self._at is None or self.timeout is None:
             return None
         left = self._at - time.monotonic()
         if left <= 0:
-            raise too_late(self.timeout)
+            raise client_timeout(self.timeout)
         return left
 
-    def patience(self, more: float) -> float | None:
-        """How long to wait for somebody who keeps the deadline himself and may be late."""
-        return None if self._at is None else max(0.0, self._at - time.monotonic()) + more
+    def seconds_left(self, extra: float = 0.0) -> float | None:
+        """Seconds left plus ``extra``, None for no limit; never raises."""
+        return None if self._at is None else max(0.0, self._at - time.monotonic()) + extra
 
 
-class GivenUp(QueryTimeout):
-    """A limit that this side kept, because the other side did not: what runs there is unknown."""
+class ClientTimeout(QueryTimeout):
+    """A deadline that the client enforced: the server may still be running the statement."""
 
 
-def too_late(timeout: float) -> GivenUp:
-    """What is raised when a statement is given up."""
-    return GivenUp(f"The statement did not end within its limit of {timeout:g} s and was given up.")
+def client_timeout(timeout: float) -> ClientTimeout:
+    """The error for a statement that the client stopped waiting for."""
+    return ClientTimeout(
+        f"The statement did not end within its limit of {timeout:g} s and was given up."
+    )
+
+
+class WaitTimeout(TimeoutError):
+    """A wait that ended before its future was done."""

@@ -1,16 +1,15 @@
-"""The calls of Flight SQL, over pyarrow.flight and SwanLake's own messages.
+"""Flight SQL calls, over pyarrow.flight and SwanLake's own messages.
 
 Every method blocks until the server has answered or the deadline of the call has passed. A driver
-is one TCP connection and one session; its calls are made one at a time, but for ``cancel`` and
-``close_session``, which any thread may make.
+is one TCP connection and one session. Its calls are made one at a time, except ``cancel`` and
+``close_session``, which any thread may call.
 """
 
 from __future__ import annotations
 
 import json
-import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,10 +18,11 @@ import pyarrow as pa
 import pyarrow.flight as flight
 from google.protobuf.message import Message
 
-from swanlake.client.address import Address
-from swanlake.client.deadline import Deadline, GivenUp
-from swanlake.client.forks import check_fork
-from swanlake.client.from_wire import error_from_wire, is_from_server
+from swanlake._internal.waiting import polling, wait
+from swanlake.client.transport.address import Address
+from swanlake.client.transport.deadline import ClientTimeout, Deadline
+from swanlake.client.transport.errors import error_from_wire, is_from_server
+from swanlake.client.transport.fork_guard import check_fork
 from swanlake.errors import (
     Code,
     ConfigError,
@@ -35,52 +35,54 @@ from swanlake.protocol import AFFECTED_ROWS, Actions, Headers, decode_as, encode
 
 _NO_LIMIT = Deadline(None)
 _CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
-    # One session is one TCP connection, and the troubles of one are not those of another.
+    # One TCP connection for each session, so that a failure of one does not affect others.
     ("grpc.use_local_subchannel_pool", 1),
-    # gRPC would wait up to two minutes before it looks again for a server that restarts.
+    # By default gRPC waits up to two minutes before it retries a server that restarts.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
-    # Finds out that the other side is gone without a word, for calls that have no deadline. A
-    # server hangs up on clients that ask more often than every five minutes.
+    # Detects a silently lost server for calls without a deadline. Servers disconnect clients that
+    # ping more often than every five minutes.
     ("grpc.keepalive_time_ms", 310_000),
     ("grpc.keepalive_timeout_ms", 20_000),
-    # The pings by which gRPC measures the line: while one is unanswered it sends no other.
+    # Also for the pings by which gRPC measures bandwidth: it waits for each answer.
     ("grpc.http2.ping_timeout_ms", 20_000),
-    # Also in the third quarter of an hour in which a statement has not sent a row.
+    # No limit on pings while a long statement sends no row.
     ("grpc.http2.max_pings_without_data", 0),
 )
 
 
 @dataclass(slots=True)
-class Call:
-    """What belongs to one statement whichever way it goes: its name and how long it may take."""
+class CallContext:
+    """The id, deadline and headers of one statement, shared by all its calls."""
 
     deadline: Deadline = _NO_LIMIT
     query_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     headers: Mapping[str, str] = field(default_factory=dict)
-    #: Its result, as soon as there is one: what is to be stopped with the statement.
-    rows: Rows | None = None
+    #: The reader of its result, once there is one; stopped with the statement.
+    reader: ResultReader | None = None
 
 
-class Rows:
-    """The result of a statement on its way: columns at once, batches as they arrive."""
+class ResultReader:
+    """The result of a statement: its schema at once, its batches as they arrive."""
 
-    def __init__(self, driver: Driver, call: Call, tickets: Iterator[Any], reader: Any) -> None:
+    def __init__(
+        self, driver: Driver, call: CallContext, tickets: Iterator[Any], reader: Any
+    ) -> None:
         self._driver = driver
         self._call = call
         self._tickets = tickets
         self._reader = reader
-        call.rows = self
+        call.reader = self
         self.schema = reader.schema
-        found = (reader.schema.metadata or {}).get(AFFECTED_ROWS)
-        #: Rows that the statement changed; -1 if it does not say.
-        self.affected = -1 if found is None else int(found)
+        affected = (reader.schema.metadata or {}).get(AFFECTED_ROWS)
+        #: Rows that the statement changed; -1 if unknown.
+        self.affected = -1 if affected is None else int(affected)
 
     def read(self) -> Any | None:
         """The next batch, or None after the last."""
         while True:
             try:
-                with self._driver.translating(self._call):
+                with self._driver.translate_errors(self._call):
                     return self._reader.read_chunk().data
             except StopIteration:
                 ticket = next(self._tickets, None)
@@ -89,19 +91,18 @@ class Rows:
                 self._reader = self._driver.open_reader(ticket, self._call)
 
     def stop(self) -> None:
-        """Has the server send no more; from any thread."""
-        # Without this the reader would fetch the whole rest before it lets go.
+        """Stops the server from sending more; from any thread."""
+        # Otherwise the reader fetches all remaining rows before it closes.
         self._reader.cancel()
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedHandle:
     """A statement that the server has parsed and described."""
 
     handle: bytes
     columns: Any
     parameters: Any
-    is_update: bool
 
 
 class Driver:
@@ -112,9 +113,9 @@ class Driver:
         self.address = address
         self.session_id = str(uuid.uuid4())
         self.actions: frozenset[str] = frozenset()
-        #: True once the server has a session for us: from then on a missing one is an error.
+        #: True once the server has the session: from then on a missing session is an error.
         self._has_session = False
-        #: True once it may have one: also a statement that fails opens it.
+        #: True once it may have the session: a failed statement opens it too.
         self._may_have_session = False
         self._authorization = f"Bearer {address.token}" if address.token else None
         options = [*_CHANNEL_OPTIONS]
@@ -127,282 +128,268 @@ class Driver:
         except pa.ArrowException:
             raise ConfigError(f"{address.url} is not the URL of a Flight server.") from None
 
-    # ---- the connection --------------------------------------------------------------------------
-
     def open(self, deadline: Deadline = _NO_LIMIT) -> None:
-        """Shows the credentials and asks the server what it can do."""
-        call = Call(deadline)
-        with self.translating(call):
+        """Authenticates, and lists the server's actions."""
+        call = CallContext(deadline)
+        with self.translate_errors(call):
             if self.address.user is not None:
                 header = self._client.authenticate_basic_token(
-                    self.address.user, self.address.password, self._options(call)
+                    self.address.user, self.address.password, self._call_options(call)
                 )
                 self._authorization = header[1].decode()
             self.actions = frozenset(
-                action.type for action in self._client.list_actions(self._options(call))
+                action.type for action in self._client.list_actions(self._call_options(call))
             )
         if self.address.catalog is not None:
-            self.set_options({"catalog": self.address.catalog}, call)
+            self._use_catalog(self.address.catalog, call)
 
-    def start_over(self) -> None:
-        """From now on speaks in a new session; the one before is left to itself."""
+    def begin_new_session(self) -> None:
+        """Uses a new session from now on, for benchmarks; does not close the old one."""
         self.session_id = str(uuid.uuid4())
         self._has_session = self._may_have_session = False
 
-    def set_options(self, options: Mapping[str, str], call: Call) -> None:
-        """Sets options of the session: catalog, schema, or settings of DuckDB."""
-        values = {
-            name: messages.SessionOptionValue(string_value=value) for name, value in options.items()
-        }
-        request = messages.SetSessionOptionsRequest(session_options=values)
-        for answer in self._act("SetSessionOptions", request.SerializeToString(), call):
-            result = decode_as(messages.SetSessionOptionsResult, answer, bare=True)
-            for name in result.errors:
+    def _use_catalog(self, catalog: str, call: CallContext) -> None:
+        value = messages.SessionOptionValue(string_value=catalog)
+        request = messages.SetSessionOptionsRequest(session_options={"catalog": value})
+        body = request.SerializeToString()
+        for answer in self._do_action(Actions.SET_SESSION_OPTIONS, body, call):
+            if decode_as(messages.SetSessionOptionsResult, answer, bare=True).errors:
                 raise QueryError(
-                    f"The server does not take {options[name]!r} as the session's {name}.",
+                    f"The server does not take {catalog!r} as the session's catalog.",
                     code=Code.INVALID_ARGUMENT,
                 )
 
     def status(self, deadline: Deadline = _NO_LIMIT) -> dict[str, Any]:
-        """What a SwanLake server says of itself; makes no session."""
-        found: dict[str, Any] = json.loads(self._act(Actions.STATUS, b"", Call(deadline))[0])
-        return found
+        """The server's version, state and counters; opens no session."""
+        [answer] = self._do_action(Actions.STATUS, b"", CallContext(deadline))
+        status: dict[str, Any] = json.loads(answer)
+        return status
 
     def cancel(self, query_id: str, deadline: Deadline) -> bool:
-        """Stops the statement of that id; False if the server knows none."""
+        """Cancels the statement with that id; False if the server has none."""
         request = encode(messages.ActionCancelByQueryIdRequest(query_id=query_id))
-        answers = self._act(Actions.CANCEL_BY_QUERY_ID, request, Call(deadline))
-        results = [decode_as(messages.ActionCancelQueryResult, one).result for one in answers]
+        answers = self._do_action(Actions.CANCEL_BY_QUERY_ID, request, CallContext(deadline))
+        results = [decode_as(messages.ActionCancelQueryResult, answer).result for answer in answers]
         return messages.ActionCancelQueryResult.CANCEL_RESULT_NOT_CANCELLABLE not in results
 
     @property
     def can_cancel(self) -> bool:
-        """True if the server stops statements by their id."""
+        """True if the server can cancel statements by their id."""
         return Actions.CANCEL_BY_QUERY_ID in self.actions
 
     def close_session(self, deadline: Deadline) -> None:
-        """Has the server free what the session holds, if there is one."""
+        """Closes the session on the server, if there is one."""
         if self._may_have_session:
             request = messages.CloseSessionRequest().SerializeToString()
-            self._act("CloseSession", request, Call(deadline))
+            self._do_action(Actions.CLOSE_SESSION, request, CallContext(deadline))
             self._has_session = self._may_have_session = False
 
     def disconnect(self) -> None:
-        """Closes the connection; says nothing to the server."""
+        """Closes the connection, not the session."""
         self._client.close()
 
-    # ---- statements ------------------------------------------------------------------------------
-
     def query(
-        self,
-        sql: str,
-        call: Call,
-        *,
-        parameters: Any | None = None,
-        transaction: bytes | None = None,
-    ) -> Rows:
-        """Runs a text once; ``parameters`` is a table of what is bound to it."""
+        self, sql: str, call: CallContext, parameters: Any | None, transaction: bytes | None
+    ) -> ResultReader:
+        """Runs a statement with a table of ``parameters``."""
         if Actions.STATEMENT_TICKETS in self.actions:
-            return self._fetch_at_once(
-                messages.TicketBoundStatement(query=sql, transaction_id=transaction),
-                parameters,
-                call,
-            )
+            ticket = messages.TicketBoundStatement(query=sql, transaction_id=transaction)
+            return self._fetch_by_ticket(ticket, parameters, call)
         if parameters is None:
-            return self._fetch(
-                messages.CommandStatementQuery(query=sql, transaction_id=transaction), call
-            )
-        with self._prepared_for_once(sql, call, transaction) as prepared:
+            command = messages.CommandStatementQuery(query=sql, transaction_id=transaction)
+            return self.fetch(command, call)
+        with self._prepared_temporarily(sql, call, transaction) as prepared:
             return self.query_prepared(prepared, call, parameters)
 
     def update(
-        self,
-        sql: str,
-        call: Call,
-        *,
-        parameters: Any | None = None,
-        transaction: bytes | None = None,
+        self, sql: str, call: CallContext, parameters: Any | None, transaction: bytes | None
     ) -> int:
-        """Runs a change, once for every row of ``parameters``; the number of affected rows."""
+        """Runs a change once for every row of ``parameters``; returns the affected rows."""
         if parameters is None:
-            return self._put(
-                messages.CommandStatementUpdate(query=sql, transaction_id=transaction), None, call
-            )
-        if Actions.STATEMENT_TICKETS in self.actions and parameters.nbytes <= _MOST_IN_A_TICKET:
-            rows = self.query(sql, call, parameters=parameters, transaction=transaction)
+            command = messages.CommandStatementUpdate(query=sql, transaction_id=transaction)
+            return self.send_rows(command, None, call)
+        fits_ticket = parameters.nbytes <= _MAX_TICKET_PARAMETERS
+        if fits_ticket and Actions.STATEMENT_TICKETS in self.actions:
+            rows = self.query(sql, call, parameters, transaction)
             while rows.read() is not None:
                 pass
             return max(rows.affected, 0)
-        with self._prepared_for_once(sql, call, transaction) as prepared:
+        with self._prepared_temporarily(sql, call, transaction) as prepared:
             return self.update_prepared(prepared, call, parameters)
 
-    def ingest(self, command: messages.CommandStatementIngest, rows: Any, call: Call) -> int:
-        """Sends rows (an Arrow reader or table) into a table; how many it took."""
-        return self._put(command, rows, call)
-
-    def metadata(self, command: Message, call: Call) -> Rows:
-        """What the server says of its catalogs, schemas, tables or itself."""
-        return self._fetch(command, call)
-
-    def prepare(self, sql: str, call: Call, transaction: bytes | None = None) -> Prepared:
-        """Has the server parse and describe a text."""
+    def prepare(
+        self, sql: str, call: CallContext, transaction: bytes | None = None
+    ) -> PreparedHandle:
+        """Has the server parse and describe a statement."""
         request = messages.ActionCreatePreparedStatementRequest(
             query=sql, transaction_id=transaction
         )
-        [answer] = self._act("CreatePreparedStatement", encode(request), call)
+        [answer] = self._do_action(Actions.CREATE_PREPARED_STATEMENT, encode(request), call)
         result = decode_as(messages.ActionCreatePreparedStatementResult, answer)
-        return Prepared(
+        return PreparedHandle(
             result.prepared_statement_handle,
             _schema(result.dataset_schema),
             _schema(result.parameter_schema),
-            result.is_update,
         )
 
-    def query_prepared(self, prepared: Prepared, call: Call, parameters: Any | None = None) -> Rows:
-        """Runs a prepared statement with what is bound to it."""
+    def query_prepared(
+        self, prepared: PreparedHandle, call: CallContext, parameters: Any | None = None
+    ) -> ResultReader:
+        """Runs a prepared statement with a table of ``parameters``."""
         handle = prepared.handle
         if Actions.STATEMENT_TICKETS in self.actions:
-            return self._fetch_at_once(
-                messages.TicketBoundStatement(prepared_statement_handle=handle), parameters, call
-            )
+            ticket = messages.TicketBoundStatement(prepared_statement_handle=handle)
+            return self._fetch_by_ticket(ticket, parameters, call)
         command = messages.CommandPreparedStatementQuery(prepared_statement_handle=handle)
         if parameters is not None:
-            answer = self._send(command, parameters, call)
+            answer = self._do_put(command, parameters, call)
             if answer:
                 result = decode_as(messages.DoPutPreparedStatementResult, answer, bare=True)
                 command.prepared_statement_handle = result.prepared_statement_handle or handle
-        return self._fetch(command, call)
+        return self.fetch(command, call)
 
-    def update_prepared(self, prepared: Prepared, call: Call, parameters: Any | None = None) -> int:
-        """Runs a prepared change once for every row; the number of affected rows."""
+    def update_prepared(
+        self, prepared: PreparedHandle, call: CallContext, parameters: Any | None = None
+    ) -> int:
+        """Runs a prepared change once for every row; returns the affected rows."""
         command = messages.CommandPreparedStatementUpdate(prepared_statement_handle=prepared.handle)
-        return self._put(command, parameters, call)
+        return self.send_rows(command, parameters, call)
 
-    def close_prepared(self, prepared: Prepared, call: Call) -> None:
-        """Has the server forget a prepared statement."""
+    def close_prepared(self, prepared: PreparedHandle, call: CallContext) -> None:
+        """Frees a prepared statement on the server."""
         request = messages.ActionClosePreparedStatementRequest(
             prepared_statement_handle=prepared.handle
         )
-        self._act("ClosePreparedStatement", encode(request), call)
+        self._do_action(Actions.CLOSE_PREPARED_STATEMENT, encode(request), call)
 
-    def begin(self, call: Call) -> bytes:
-        """Opens a transaction; its name."""
-        [answer] = self._act(
-            "BeginTransaction", encode(messages.ActionBeginTransactionRequest()), call
+    def begin_transaction(self, call: CallContext) -> bytes:
+        """Begins a transaction; returns its id."""
+        [answer] = self._do_action(
+            Actions.BEGIN_TRANSACTION, encode(messages.ActionBeginTransactionRequest()), call
         )
         return decode_as(messages.ActionBeginTransactionResult, answer).transaction_id
 
-    def end(self, transaction: bytes, call: Call, *, commit: bool) -> None:
+    def end_transaction(self, transaction: bytes, call: CallContext, *, commit: bool) -> None:
         """Commits a transaction or rolls it back."""
         kind = messages.ActionEndTransactionRequest
         action = kind.END_TRANSACTION_COMMIT if commit else kind.END_TRANSACTION_ROLLBACK
-        self._act("EndTransaction", encode(kind(transaction_id=transaction, action=action)), call)
+        self._do_action(
+            Actions.END_TRANSACTION, encode(kind(transaction_id=transaction, action=action)), call
+        )
 
     @contextmanager
-    def _prepared_for_once(
-        self, sql: str, call: Call, transaction: bytes | None
-    ) -> Iterator[Prepared]:
+    def _prepared_temporarily(
+        self, sql: str, call: CallContext, transaction: bytes | None
+    ) -> Iterator[PreparedHandle]:
         prepared = self.prepare(sql, call, transaction)
         try:
             yield prepared
         finally:
-            with suppress(SwanLakeError):  # how the statement ended is what counts
+            with suppress(SwanLakeError):  # must not replace the outcome of the statement
                 self.close_prepared(prepared, call)
 
-    # ---- inside ----------------------------------------------------------------------------------
+    @contextmanager
+    def translate_errors(self, call: CallContext) -> Iterator[None]:
+        """Raises pyarrow's errors as SwanLakeError, with the id of the statement."""
+        check_fork()
+        try:
+            yield
+        except SwanLakeError as error:
+            error.query_id = error.query_id or call.query_id
+            raise
+        except (flight.FlightError, pa.ArrowException, OSError) as error:
+            translated = error_from_wire(error, self.address.url, call.deadline.timeout)
+            translated.query_id = call.query_id
+            is_client_side = isinstance(translated, QueryCancelled | ClientTimeout)
+            if isinstance(translated, QueryError) and not is_client_side:
+                self._has_session = True  # the server opened it for the statement
+            raise translated from None
 
-    def heard(self, error: SwanLakeError) -> None:
-        """Notes what an error says of the session: a statement that failed had one to fail in."""
-        if isinstance(error, QueryError) and not isinstance(error, QueryCancelled | GivenUp):
-            self._has_session = True
-
-    def translating(self, call: Call) -> Any:
-        """The time of one exchange with the server, whose errors come out as ours."""
-        return _Translation(self, call)
-
-    def open_reader(self, ticket: Any, call: Call) -> Any:
-        """Begins to fetch what a ticket stands for."""
+    def open_reader(self, ticket: Any, call: CallContext) -> Any:
+        """Opens the stream of a ticket."""
         self._may_have_session = True
-        with self.translating(call):
-            return self._client.do_get(ticket, self._options(call))
+        with self.translate_errors(call):
+            return self._client.do_get(ticket, self._call_options(call))
 
-    def _fetch_at_once(
-        self, ticket: messages.TicketBoundStatement, parameters: Any | None, call: Call
-    ) -> Rows:
+    def _fetch_by_ticket(
+        self, ticket: messages.TicketBoundStatement, parameters: Any | None, call: CallContext
+    ) -> ResultReader:
         if parameters is not None:
             ticket.parameters = _stream(parameters)
         reader = self.open_reader(flight.Ticket(encode(ticket)), call)
         self._has_session = True
-        return Rows(self, call, iter(()), reader)
+        return ResultReader(self, call, iter(()), reader)
 
-    def _fetch(self, command: Message, call: Call) -> Rows:
+    def fetch(self, command: Message, call: CallContext) -> ResultReader:
+        """Runs a query or a metadata command."""
         descriptor = flight.FlightDescriptor.for_command(encode(command))
         self._may_have_session = True
-        with self.translating(call):
-            info = self._client.get_flight_info(descriptor, self._options(call))
+        with self.translate_errors(call):
+            info = self._client.get_flight_info(descriptor, self._call_options(call))
         self._has_session = True
         tickets = iter([endpoint.ticket for endpoint in info.endpoints])
-        rows = Rows(self, call, tickets, self.open_reader(next(tickets), call))
+        rows = ResultReader(self, call, tickets, self.open_reader(next(tickets), call))
         if len(rows.schema) == 0:
             rows.affected = info.total_records
         return rows
 
-    def _put(self, command: Message, rows: Any | None, call: Call) -> int:
-        answer = self._send(command, rows, call)
+    def send_rows(self, command: Message, rows: Any | None, call: CallContext) -> int:
+        """Runs a change with its rows (an Arrow reader or table); returns the affected rows."""
+        answer = self._do_put(command, rows, call)
         result = decode_as(messages.DoPutUpdateResult, answer or b"", bare=True)
         return result.record_count
 
-    def _send(self, command: Message, rows: Any | None, call: Call) -> bytes | None:
-        """Sends a command and rows for it, and gives the server's answer."""
+    def _do_put(self, command: Message, rows: Any | None, call: CallContext) -> bytes | None:
+        """Sends a command with its rows; returns the server's answer."""
         descriptor = flight.FlightDescriptor.for_command(encode(command))
         schema = pa.schema([]) if rows is None else rows.schema
         self._may_have_session = True
-        with self.translating(call):
-            writer, answers = self._client.do_put(descriptor, schema, self._options(call))
+        with self.translate_errors(call):
+            writer, answers = self._client.do_put(descriptor, schema, self._call_options(call))
             failure = _upload(writer, rows)
             if failure is not None:
-                self._break_off(writer, call)
+                self._abort_upload(writer, call)
             else:
                 try:
                     writer.done_writing()
                     answer = answers.read()
                 except BaseException:
                     with suppress(flight.FlightError, pa.ArrowException, OSError):
-                        writer.close()  # else it says on standard error what is known already
+                        writer.close()  # otherwise it prints the error to standard error
                     raise
-                writer.close()  # raises what the server raised
+                writer.close()  # raises the server's error
         if failure is not None:
             raise failure
         self._has_session = True
         return None if answer is None else answer.to_pybytes()
 
-    def _break_off(self, writer: Any, call: Call) -> None:
-        """Ends an upload whose source failed, so that none of it is kept.
+    def _abort_upload(self, writer: Any, call: CallContext) -> None:
+        """Ends an upload whose source failed, so that the server keeps none of its rows.
 
-        There is no way to hang up: a writer that is dropped counts as one that has sent
-        everything. So the statement is cancelled first; and where nobody confirms that, the writer
-        is kept for ever, which the server takes for a client that went quiet.
+        pyarrow cannot abort an upload: closing or dropping the writer tells the server that it has
+        all rows. So the statement is cancelled first. If the server does not confirm that, the
+        writer stays open, and the server sees a client that stopped sending.
         """
-        patience = Deadline(_BREAK_OFF_SECONDS)
+        deadline = Deadline(_ABORT_TIMEOUT)
         try:
-            while not self.cancel(call.query_id, patience):
-                time.sleep(_BREAK_OFF_INTERVAL)  # not begun yet, or over already: nobody can tell
+            # Repeated until confirmed: a statement that has not begun cannot be cancelled yet.
+            wait(polling(lambda: self.cancel(call.query_id, deadline)))
         except SwanLakeError:
-            _never_finished.append(writer)
+            _abandoned_uploads.append(writer)
         else:
             with suppress(flight.FlightError, pa.ArrowException):
-                writer.close()  # says that it was cancelled, which we know
+                writer.close()  # raises the cancellation
 
-    def _act(self, name: str, body: bytes, call: Call) -> list[bytes]:
+    def _do_action(self, name: str, body: bytes, call: CallContext) -> list[bytes]:
         in_session = name not in (Actions.STATUS, Actions.CANCEL_BY_QUERY_ID)
         self._may_have_session = self._may_have_session or in_session
-        with self.translating(call):
-            answers = self._client.do_action(flight.Action(name, body), self._options(call))
-            found = [answer.body.to_pybytes() for answer in answers]
+        with self.translate_errors(call):
+            answers = self._client.do_action(flight.Action(name, body), self._call_options(call))
+            bodies = [answer.body.to_pybytes() for answer in answers]
         self._has_session = self._has_session or in_session
-        return found
+        return bodies
 
-    def _options(self, call: Call) -> Any:
+    def _call_options(self, call: CallContext) -> Any:
         left = call.deadline.remaining()
         headers = {**self.address.headers, **call.headers}
         headers[Headers.SESSION_ID] = self.session_id
@@ -410,76 +397,47 @@ class Driver:
         if self._has_session:
             headers[Headers.SESSION_RESUME] = "1"
         if left is not None:
-            headers[Headers.QUERY_TIMEOUT] = f"{max(left, 0.001):.3f}"  # 0 would be no limit
+            headers[Headers.QUERY_TIMEOUT] = f"{max(left, 0.001):.3f}"  # 0 is no limit
         if self._authorization:
             headers[Headers.AUTHORIZATION] = self._authorization
         pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
-        timeout = None if left is None else left + _SERVER_FIRST
+        timeout = None if left is None else left + _SERVER_TIMEOUT_MARGIN
         return flight.FlightCallOptions(timeout=timeout, headers=pairs)
 
 
-#: Rows that are bound to a change go along with it if they are small, and as a stream if not.
-_MOST_IN_A_TICKET = 64 * 1024
-#: By so much gRPC waits longer than the server may take, which then says itself what happened.
-_SERVER_FIRST = 0.1
-#: For the server to confirm that an upload was cancelled, and between two questions.
-_BREAK_OFF_SECONDS = 5.0
-_BREAK_OFF_INTERVAL = 0.05
-_never_finished: list[Any] = []
-
-
-class _Translation:
-    """Turns pyarrow's errors into ours, with the id of the statement and words that help."""
-
-    __slots__ = ("_call", "_driver")
-
-    def __init__(self, driver: Driver, call: Call) -> None:
-        self._driver = driver
-        self._call = call
-
-    def __enter__(self) -> None:
-        check_fork()
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, SwanLakeError):
-            error.query_id = error.query_id or self._call.query_id
-        elif isinstance(error, flight.FlightError | pa.ArrowException | OSError):
-            url, timeout = self._driver.address.url, self._call.deadline.timeout
-            translated = error_from_wire(error, url, timeout)
-            translated.query_id = self._call.query_id
-            self._driver.heard(translated)
-            raise translated from None
+#: Larger parameters of a change are sent as a stream and not in its ticket.
+_MAX_TICKET_PARAMETERS = 64 * 1024
+#: gRPC waits this much longer than the server, whose own timeout error says more.
+_SERVER_TIMEOUT_MARGIN = 0.1
+#: How long the server may take to confirm that an upload was cancelled.
+_ABORT_TIMEOUT = 5.0
+_abandoned_uploads: list[Any] = []
 
 
 def _upload(writer: Any, rows: Any | None) -> BaseException | None:
-    """Sends rows as far as the server listens; gives back what their source raised, if it did.
+    """Sends rows until the server stops reading; returns the error of their source, if any.
 
-    The two must not be mistaken for each other: both can raise the same errors of Arrow's, and
-    after one of the source's the server would take for all what is only a part.
+    Source and server can raise the same Arrow errors, but only an error of the source must abort
+    the upload: the server would take the rows sent so far for all rows.
     """
-    batches = iter(_batches(rows))
+    if rows is None:
+        return None
+    batches = iter(rows.to_batches() if isinstance(rows, pa.Table) else rows)
     while True:
         try:
             batch = next(batches, None)
-            if batch is not None and batch.schema != rows.schema:  # type: ignore[union-attr]
+            if batch is not None and batch.schema != rows.schema:
                 raise InvalidRequest("The rows change their columns from one batch to the next.")
-        except BaseException as failure:  # noqa: BLE001 - it is raised when the upload is ended
+        except BaseException as failure:  # noqa: BLE001 - raised after the upload was aborted
             return failure
         if batch is None:
             return None
         try:
             writer.write_batch(batch)
         except (flight.FlightError, pa.ArrowException, OSError) as failure:
-            # If it is the server's, it has stopped listening, and says why when it is asked. If
-            # not, the batch cannot be sent, and those before it are not all.
+            # The server's error is raised when its answer is read. A local error means that this
+            # batch cannot be sent.
             return None if is_from_server(failure) else failure
-
-
-def _batches(rows: Any | None) -> Iterable[Any]:
-    if rows is None:
-        return []
-    batches: Iterable[Any] = rows.to_batches() if isinstance(rows, pa.Table) else rows
-    return batches
 
 
 def _stream(table: Any) -> bytes:

@@ -1,4 +1,4 @@
-"""A server's errors, and gRPC's own, in SwanLake's tree."""
+"""Translates errors of the server and of gRPC into SwanLake's exceptions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from swanlake.client.deadline import too_late
+from swanlake.client.transport.deadline import client_timeout
 from swanlake.errors import (
     Code,
     ConnectionLost,
@@ -30,14 +30,14 @@ from swanlake.errors import (
 )
 
 _IDENTIFIED = re.compile(r"([A-Z][A-Z0-9_]{2,}): (.*)", re.DOTALL)
-#: What pyarrow and gRPC put around a server's message, or around their own.
+#: What pyarrow and gRPC add to a message.
 _PREPENDED = re.compile(r"^Flight returned [a-z ]+ error, with message: ")
 _APPENDED = re.compile(
     r"(?:\.? Detail: (?:Python exception: )?\w+)?"
     r"(?:\.? (?:gRPC client debug context|Client context): .*)?$",
     re.DOTALL,
 )
-#: gRPC's words for a connection that never was: the request certainly did not reach a server.
+#: gRPC's messages for a failed connect: the request certainly did not reach a server.
 _NEVER_CONNECTED = re.compile(
     r"failed to connect to all addresses|DNS resolution failed|Name resolution|UNAVAILABLE: "
     r"(?:connections|ipv)|empty address list",
@@ -45,13 +45,13 @@ _NEVER_CONNECTED = re.compile(
 )
 
 
-def _all_below(kind: type[SwanLakeError]) -> Iterator[type[SwanLakeError]]:
+def _with_subclasses(kind: type[SwanLakeError]) -> Iterator[type[SwanLakeError]]:
     yield kind
-    for below in kind.__subclasses__():
-        yield from _all_below(below)
+    for subclass in kind.__subclasses__():
+        yield from _with_subclasses(subclass)
 
 
-#: Identifiers of DuckDB's, and of the server about it, that are of one kind.
+#: Identifiers of DuckDB errors, and of the server's errors about DuckDB, by exception.
 _FAMILIES: dict[type[SwanLakeError], str] = {
     InvalidStatement: "PARSER_ERROR SYNTAX_ERROR BINDER_ERROR CATALOG_ERROR",
     InvalidValue: """CONVERSION_ERROR OUT_OF_RANGE_ERROR INVALID_INPUT_ERROR MISMATCH_TYPE_ERROR
@@ -63,7 +63,7 @@ _FAMILIES: dict[type[SwanLakeError], str] = {
     EngineFailed: "FATAL_ERROR INTERNAL_ERROR ENGINE_ERROR",
 }
 _BY_IDENTIFIER = {
-    kind.identifier: kind for kind in _all_below(SwanLakeError) if "identifier" in vars(kind)
+    kind.identifier: kind for kind in _with_subclasses(SwanLakeError) if "identifier" in vars(kind)
 } | {word: kind for kind, words in _FAMILIES.items() for word in words.split()}
 _BY_CODE: list[tuple[Any, type[SwanLakeError], Code]] = [
     (flight.FlightUnavailableError, ServerUnavailable, Code.UNAVAILABLE),
@@ -78,7 +78,7 @@ _BY_CODE: list[tuple[Any, type[SwanLakeError], Code]] = [
 
 
 def is_from_server(error: Exception) -> bool:
-    """True if the error came over the wire, or is about the wire, and is not of Arrow here."""
+    """True if the error came from the server or the network, and not from the local Arrow."""
     if isinstance(error, flight.FlightError):
         return True
     return _IDENTIFIED.fullmatch(_cleaned(error)) is not None
@@ -91,20 +91,20 @@ def _cleaned(error: Exception) -> str:
 def error_from_wire(
     error: Exception, server: str = "the server", timeout: float | None = None
 ) -> SwanLakeError:
-    """An error of pyarrow's in our own tree: by the server's identifier, else by its gRPC code.
+    """The SwanLakeError for a pyarrow error: by the server's identifier, else by its gRPC code.
 
-    ``server`` and ``timeout`` are for the words about what a server did not live to say.
+    ``server`` and ``timeout`` complete the messages of errors that did not come from a server.
     """
     message = _cleaned(error)
     kind, code = next(
         ((kind, code) for wire, kind, code in _BY_CODE if isinstance(error, wire)),
         (QueryError, Code.INTERNAL),
     )
-    found = _IDENTIFIED.fullmatch(message)
-    if found is not None:
-        return _BY_IDENTIFIER.get(found[1], kind)(found[2], identifier=found[1], code=code)
+    match = _IDENTIFIED.fullmatch(message)
+    if match is not None:
+        return _BY_IDENTIFIER.get(match[1], kind)(match[2], identifier=match[1], code=code)
     if kind is QueryTimeout and timeout is not None:
-        return too_late(timeout)
+        return client_timeout(timeout)
     if kind is ServerUnavailable and _NEVER_CONNECTED.search(message):
         return ServerUnreachable(f"No server answers at {server}: {message}")
     if kind is ServerUnavailable:

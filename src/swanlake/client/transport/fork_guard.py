@@ -1,6 +1,7 @@
-"""Where the client's threads do not run, and who waits for them waits for ever.
+"""Detects processes in which the client's threads do not run.
 
-That is in the child of a fork, which gRPC does not survive, and while the interpreter ends.
+These are forked children, in which gRPC does not work, and interpreters that are shutting down.
+Waiting for a client thread there would never end.
 """
 
 from __future__ import annotations
@@ -10,31 +11,31 @@ import sys
 
 from swanlake.errors import ClientClosed, ForkedProcess
 
-_used_by: int | None = None
+_pid: int | None = None
 
 
 def check_fork() -> None:
-    """Raises ForkedProcess in a child whose parent has used gRPC; else notes that it is used.
+    """Records that this process uses gRPC.
 
-    While the interpreter ends it raises ClientClosed.
+    Raises ForkedProcess in the child of a process that did, and ClientClosed during shutdown.
     """
-    global _used_by
+    global _pid
     if is_forked():
         raise ForkedProcess(
-            f"This process was forked from process {_used_by} after that had connected, and gRPC "
+            f"This process was forked from process {_pid} after that had connected, and gRPC "
             "cannot be used on both sides of a fork. Start workers with 'spawn' or 'forkserver', "
             "or connect only after the fork."
         )
     if sys.is_finalizing():
         raise ClientClosed("The program is ending, and nothing can be sent any more.")
-    _used_by = os.getpid()
+    _pid = os.getpid()
 
 
 def is_forked() -> bool:
-    """True in a child of a process that had used gRPC."""
-    return _used_by is not None and _used_by != os.getpid()
+    """True in a child of a process that used gRPC."""
+    return _pid is not None and _pid != os.getpid()
 
 
-def is_cut_off() -> bool:
-    """True where no thread of the client runs, and none can be started."""
+def threads_unavailable() -> bool:
+    """True if no client thread runs here and none can be started."""
     return is_forked() or sys.is_finalizing()

@@ -1,4 +1,4 @@
-"""Python values on their way into a statement."""
+"""Converts the parameters of a statement from Python values to Arrow."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from swanlake.errors import InvalidRequest
 
 #: One row as a sequence (``?``, ``$1``) or a dict (``$name``), or rows as Arrow.
 Parameters: TypeAlias = "Sequence[Any] | Mapping[str, Any] | pa.RecordBatch | pa.Table | None"
-Row: TypeAlias = "Sequence[Any] | Mapping[str, Any]"
+ParameterRow: TypeAlias = "Sequence[Any] | Mapping[str, Any]"
 
 
-def bound_rows(parameters: Parameters) -> Any | None:
-    """The parameters as a table of one column each; None if there are none."""
+def parameter_table(parameters: Parameters) -> Any | None:
+    """The parameters as a table with one column for each; None if there are none."""
     if parameters is None:
         return None
     if isinstance(parameters, pa.Table):
         return parameters
     if isinstance(parameters, pa.RecordBatch):
         return pa.Table.from_batches([parameters])
-    return table_of([parameters])
+    return table_from_rows([parameters])
 
 
-def table_of(rows: Sequence[Row]) -> Any | None:
-    """Rows of Python values as one table; None if no row has a value.
+def table_from_rows(rows: Sequence[ParameterRow]) -> Any | None:
+    """Rows of Python values as one table; None if they have no columns.
 
-    >>> table_of([(1, "a"), (2, None)]).schema.types
+    >>> table_from_rows([(1, "a"), (2, None)]).schema.types
     [DataType(int64), DataType(string)]
     """
     if isinstance(rows[0], Mapping):
@@ -50,7 +50,7 @@ def table_of(rows: Sequence[Row]) -> Any | None:
     )
 
 
-def _values(row: Row) -> Sequence[Any]:
+def _values(row: ParameterRow) -> Sequence[Any]:
     if isinstance(row, list | tuple):
         return row
     if isinstance(row, str | bytes):
@@ -64,31 +64,22 @@ def _values(row: Row) -> Sequence[Any]:
     return list(row)
 
 
-def _value(row: Row, name: str) -> Any:
+def _value(row: ParameterRow, name: str) -> Any:
     if not isinstance(row, Mapping) or name not in row:
         raise InvalidRequest(f"Not every row of parameters has a value for ${name}.")
     return row[name]
 
 
 def _column(name: str, values: list[Any]) -> Any:
-    # DuckDB casts the text where a UUID is meant.
+    # DuckDB casts the text to UUID where needed.
     values = [str(value) if isinstance(value, uuid.UUID) else value for value in values]
     try:
-        return pa.array(values)
-    except OverflowError:
-        return _huge_integers(name, values)
-    except (pa.ArrowException, TypeError, ValueError) as unfit:
-        raise _unfit(name, values, unfit) from None
-
-
-def _huge_integers(name: str, values: list[Any]) -> Any:
-    """Integers of more than 64 bits travel as decimals."""
-    try:
-        return pa.array([Decimal(value) if isinstance(value, int) else value for value in values])
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as unfit:
-        raise _unfit(name, values, unfit) from None
-
-
-def _unfit(name: str, values: list[Any], reason: Exception) -> InvalidRequest:
-    kinds = ", ".join(sorted({type(value).__name__ for value in values}))
-    return InvalidRequest(f"The value of parameter {name} ({kinds}) has no form in Arrow: {reason}")
+        try:
+            return pa.array(values)
+        except OverflowError:  # integers of more than 64 bits become decimals
+            return pa.array([Decimal(each) if isinstance(each, int) else each for each in values])
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as reason:
+        kinds = ", ".join(sorted({type(value).__name__ for value in values}))
+        raise InvalidRequest(
+            f"The value of parameter {name} ({kinds}) has no form in Arrow: {reason}"
+        ) from None

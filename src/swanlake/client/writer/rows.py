@@ -1,45 +1,44 @@
-"""Rows on their way into a table: what callers have, in the columns and types of the table.
+"""Converts rows to the columns and types of their table.
 
-A column that a row does not give gets the table's default, or NULL if there is none; None is NULL.
-Rows that leave different defaults to the server cannot travel together; all others can, whichever
-keys they have.
+A column that a row does not name gets the table's default, or NULL if there is none; None is NULL.
+Rows that leave different defaults to the server go into different batches; their keys do not matter
+otherwise.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
 from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
 
-from swanlake.client.batching import Piece
-from swanlake.client.requests import arrow_rows
-from swanlake.client.values import UNFIT, fitted, quick_size
+from swanlake.client.api.requests import arrow_rows
+from swanlake.client.writer.batching import RowChunk
+from swanlake.client.writer.values import CONVERSION_ERRORS, convert_value, field_names, size_check
 from swanlake.errors import RowRefused
 
-#: Beyond so many sets of keys, what was found out about them is forgotten.
-_MOST_PLANS = 1000
+#: The cache of plans is cleared when it holds this many sets of names.
+_MAX_PLANS = 1000
 
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """A column of a table, as a writer needs to know it."""
+    """A column of the target table."""
 
     name: str
     type: Any
     nullable: bool = True
     has_default: bool = False
-    quick_size: Callable[[Any], int] = dataclasses.field(init=False, repr=False, compare=False)
+    size_check: Callable[[Any], int] = dataclasses.field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "quick_size", quick_size(self.type))
+        object.__setattr__(self, "size_check", size_check(self.type))
 
-    def take(self, value: Any) -> tuple[Any, int]:
-        """A value as it can be sent, and its bytes; raises RowRefused."""
-        size = self.quick_size(value)
+    def convert(self, value: Any) -> tuple[Any, int]:
+        """The value in the column's type, and its size in bytes; raises RowRefused."""
+        size = self.size_check(value)
         if size >= 0:
             return value, size
         if value is None:
@@ -47,10 +46,10 @@ class Column:
                 raise RowRefused(f"The column {self.name!r} takes no NULL.")
             return None, 1
         try:
-            return fitted(value, self.type)
-        except UNFIT as unfit:
+            return convert_value(value, self.type)
+        except CONVERSION_ERRORS as reason:
             raise RowRefused(
-                f"The column {self.name!r} ({self.type}) does not take {_shown(value)}: {unfit}"
+                f"The column {self.name!r} ({self.type}) does not take {_shown(value)}: {reason}"
             ) from None
 
 
@@ -60,10 +59,10 @@ class RowShape:
     def __init__(self, schema: Any) -> None:
         self.schema = schema
 
-    def encode(self, pieces: list[Any]) -> Any:
-        """One table of rows that are tuples of values, and of others that are Arrow already."""
+    def encode(self, contents: list[Any]) -> Any:
+        """One table from tuples of values and Arrow tables."""
         tables: list[Any] = []
-        for is_arrow, run in groupby(pieces, lambda piece: isinstance(piece, pa.Table)):
+        for is_arrow, run in groupby(contents, lambda piece: isinstance(piece, pa.Table)):
             if is_arrow:
                 tables.extend(run)
                 continue
@@ -78,14 +77,14 @@ class RowShape:
 
 @dataclasses.dataclass(frozen=True)
 class _Plan:
-    """How rows with certain names become tuples: for each column the place of its value."""
+    """How rows with certain names become tuples: for each column, the index of its value."""
 
     shape: RowShape
     columns: list[tuple[Column, int | None]]
 
 
 class TargetTable:
-    """A table as rows see it."""
+    """The columns of a table, and the plans to convert rows to them."""
 
     def __init__(self, name: str, columns: Sequence[Column]) -> None:
         self.name = name
@@ -94,8 +93,8 @@ class TargetTable:
         self._plans: dict[tuple[str, ...], _Plan] = {}
         self._shapes: dict[Any, RowShape] = {}
 
-    def take(self, row: Any, columns: Sequence[str] | None = None) -> Piece:
-        """A row as it can be sent: a dict, a dataclass, a named tuple, or a tuple of ``columns``.
+    def convert_row(self, row: Any, columns: Sequence[str] | None = None) -> RowChunk:
+        """Converts a dict, a dataclass, a named tuple, or a tuple of ``columns``.
 
         Raises RowRefused.
         """
@@ -103,36 +102,40 @@ class TargetTable:
         plan = self._plan(names)
         content = []
         size = 0
-        for column, place in plan.columns:
-            if place is None:
-                value, more = None, 1
-            else:
-                value, more = column.take(values[place])
+        for column, index in plan.columns:
+            value, value_size = (None, 1) if index is None else column.convert(values[index])
             content.append(value)
-            size += more
-        return Piece(plan.shape, tuple(content), 1, size)
+            size += value_size
+        return RowChunk(plan.shape, tuple(content), 1, size)
 
-    def take_arrow(self, batch: Any, max_rows: int, max_bytes: int) -> list[Piece]:
-        """A batch of Arrow in pieces within the limits; raises RowRefused."""
-        table = self._cast(batch)
+    def convert_arrow(self, batch: Any, max_rows: int, max_bytes: int) -> list[RowChunk]:
+        """Converts an Arrow batch, in chunks within the limits; raises RowRefused."""
+        plan = self._plan(tuple(batch.schema.names))
+        table = pa.table(
+            {
+                column.name: _cast(batch.column(index), column)
+                for column, index in plan.columns
+                if index is not None
+            }
+        )
         shape = self._shape(table.schema)
         step = max(1, min(max_rows, int(max_bytes * table.num_rows / max(1, table.nbytes))))
         parts = [table.slice(start, step) for start in range(0, table.num_rows, step)]
-        return [Piece(shape, part, part.num_rows, part.nbytes) for part in parts]
+        return [RowChunk(shape, part, part.num_rows, part.nbytes) for part in parts]
 
     def _named(self, row: Any, columns: Sequence[str] | None) -> tuple[tuple[str, ...], list[Any]]:
         """The names and values of a row."""
         if isinstance(row, Mapping):
             return tuple(row), list(row.values())
         if dataclasses.is_dataclass(row) and not isinstance(row, type):
-            names = _field_names(type(row))
+            names = field_names(type(row))
             return names, [getattr(row, name) for name in names]
         if not isinstance(row, tuple | list):
             raise RowRefused(
                 f"A row is a dict, a tuple or a dataclass, not {type(row).__name__}; Arrow tables "
                 "and data frames go to write_many."
             )
-        names = tuple(getattr(row, "_fields", columns or [one.name for one in self.columns]))
+        names = tuple(getattr(row, "_fields", columns or [column.name for column in self.columns]))
         if len(row) != len(names):
             raise RowRefused(
                 f"The row has {len(row)} values for {len(names)} columns: {', '.join(names)}."
@@ -142,19 +145,19 @@ class TargetTable:
     def _plan(self, names: tuple[str, ...]) -> _Plan:
         plan = self._plans.get(names)
         if plan is None:
-            if len(self._plans) >= _MOST_PLANS:
+            if len(self._plans) >= _MAX_PLANS:
                 self._plans.clear()
             plan = self._plans[names] = self._new_plan(names)
         return plan
 
     def _new_plan(self, names: tuple[str, ...]) -> _Plan:
-        places = {self._column(name).name: place for place, name in enumerate(names)}
-        if len(places) < len(names):
+        indexes = {self._column(name).name: index for index, name in enumerate(names)}
+        if len(indexes) < len(names):
             raise RowRefused(f"A column is named twice: {', '.join(names)}.")
         columns: list[tuple[Column, int | None]] = []
         for column in self.columns:
-            if column.name in places:
-                columns.append((column, places[column.name]))
+            if column.name in indexes:
+                columns.append((column, indexes[column.name]))
             elif not column.has_default:
                 if not column.nullable:
                     raise RowRefused(
@@ -171,38 +174,26 @@ class TargetTable:
         return self._shapes.setdefault(schema, RowShape(schema))
 
     def _column(self, name: object) -> Column:
-        found = self._by_name.get(str(name).lower())
-        if found is None:
+        column = self._by_name.get(str(name).lower())
+        if column is None:
             raise RowRefused(
                 f"The table {self.name} has no column {name!r}, only "
                 f"{', '.join(column.name for column in self.columns)}."
             )
-        return found
-
-    def _cast(self, batch: Any) -> Any:
-        """The columns of a batch that there are, in the table's types and order."""
-        plan = self._plan(tuple(batch.schema.names))
-        cast = {
-            column.name: _cast(batch.column(place), column)
-            for column, place in plan.columns
-            if place is not None
-        }
-        return pa.table(cast)
+        return column
 
 
 def arrow_batches(rows: Any) -> Iterable[Any] | None:
-    """The batches of what is rows in columns; None for rows one by one."""
-    if not (
-        isinstance(rows, pa.Table | pa.RecordBatch | pa.RecordBatchReader)
-        or hasattr(rows, "__arrow_c_stream__")
-        or hasattr(rows, "to_arrow_table")
-    ):
+    """The Arrow batches of a table or data frame; None for individual rows."""
+    is_arrow = isinstance(rows, pa.Table | pa.RecordBatch | pa.RecordBatchReader)
+    is_frame = hasattr(rows, "__arrow_c_stream__") or hasattr(rows, "to_arrow_table")
+    if not (is_arrow or is_frame):
         return None
     source = arrow_rows(rows)
     batches: Iterable[Any] = source.to_batches() if isinstance(source, pa.Table) else source
-    if isinstance(rows, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
+    if is_arrow:
         return batches
-    # A frame lends its memory, and its owner may go on to change it before it is sent.
+    # Copied: the owner of a data frame may change it before the rows are sent.
     memory = pa.default_cpu_memory_manager()
     return (batch.copy_to(memory) for batch in batches)
 
@@ -215,16 +206,11 @@ def _cast(values: Any, column: Column) -> Any:
     try:
         return values.cast(column.type)
     except pa.ArrowNotImplementedError:
-        return values  # the server knows more casts, and says what it thinks of this one
-    except pa.ArrowException as unfit:
+        return values  # the server supports more casts
+    except pa.ArrowException as reason:
         raise RowRefused(
-            f"The column {column.name!r} ({column.type}) does not take {values.type}: {unfit}"
+            f"The column {column.name!r} ({column.type}) does not take {values.type}: {reason}"
         ) from None
-
-
-@lru_cache(maxsize=256)
-def _field_names(kind: Any) -> tuple[str, ...]:
-    return tuple(field.name for field in dataclasses.fields(kind))
 
 
 def _shown(value: Any) -> str:
@@ -233,7 +219,7 @@ def _shown(value: Any) -> str:
 
 
 def target_table(name: str, schema: Any, described: list[dict[str, Any]]) -> TargetTable:
-    """A table from the columns of its result and from what DESCRIBE says of them."""
+    """A table from its Arrow schema and the rows of DESCRIBE."""
     types = {field.name: field.type for field in schema}
     return TargetTable(
         name,
@@ -245,6 +231,6 @@ def target_table(name: str, schema: Any, described: list[dict[str, Any]]) -> Tar
                 has_default=row["default"] not in (None, "NULL"),
             )
             for row in described
-            if row["column_name"] in types  # else it was added between the two questions
+            if row["column_name"] in types  # otherwise it was added between the two requests
         ],
     )

@@ -1,8 +1,8 @@
-"""The part of a writer that works in the background: it sends what was written.
+"""The background thread of a writer, which sends its batches.
 
-One thread for each writer, with a connection of its own: it neither waits for the statements of
-others nor belongs to their transactions. Who writes meets it under one lock, and waits for it by
-futures, which threads and tasks can both wait for.
+Each writer has one thread and its own connection, independent of the statements and transactions
+of others. Callers share one lock with the thread, and wait for futures, which threads and tasks can
+both do.
 """
 
 from __future__ import annotations
@@ -12,23 +12,30 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future
-from concurrent.futures import wait as wait_for
+from concurrent.futures import Future, wait
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 from uuid import uuid4
 
 import pyarrow as pa
 
-from swanlake.client import requests
-from swanlake.client.backoff import backoff
-from swanlake.client.batching import Batch, Batcher, Failure, Piece, WriterReport, may_repeat
-from swanlake.client.connection import Connection, Request
-from swanlake.client.deadline import Deadline
-from swanlake.client.driver import Call
-from swanlake.client.forks import check_fork, is_cut_off
-from swanlake.client.options import WriterOptions
-from swanlake.client.rows import TargetTable, target_table
+from swanlake._internal.backoff import backoff
+from swanlake.client.api import requests
+from swanlake.client.api.options import WriterOptions
+from swanlake.client.transport.condition_futures import ConditionFutures, resolve
+from swanlake.client.transport.connection import Connection, Request
+from swanlake.client.transport.deadline import Deadline
+from swanlake.client.transport.driver import CallContext
+from swanlake.client.transport.fork_guard import check_fork, threads_unavailable
+from swanlake.client.writer.batching import (
+    Batcher,
+    Failure,
+    RowChunk,
+    WriteBatch,
+    WriterReport,
+    may_retry,
+)
+from swanlake.client.writer.rows import TargetTable, target_table
 from swanlake.errors import (
     InvalidRequest,
     RowsNotWritten,
@@ -41,112 +48,111 @@ log = logging.getLogger("swanlake.client")
 
 T = TypeVar("T")
 
-#: A connection to a server that may be gone is not given longer to say goodbye.
-_GOODBYE = 0.5
-#: A row that does not fit is held against what the table is now, but not more often than this.
-_ASK_AGAIN = 1.0
+#: How long a connection to a server that may be gone takes to close.
+_CLOSE_TIMEOUT = 0.5
+#: A row that does not fit makes the writer describe the table again, at most this often.
+_DESCRIBE_INTERVAL = 1.0
 
 
-class Outbox:
-    """Rows on their way to one table."""
+class WriteSender:
+    """Sends the rows of one writer to one table."""
 
     def __init__(
         self,
         connect: Callable[[], Connection],
         table: str,
         options: WriterOptions,
-        call_back: Callable[[Callable[[], object]], None],
+        run_callback: Callable[[Callable[[], object]], None],
     ) -> None:
         self.table_name = table
         self.options = options
         #: The table as the server last described it; None until it has.
         self.table: TargetTable | None = None
         self._connect = connect
-        self._call_back = call_back
+        self._post_callback = run_callback
         self._connection: Connection | None = None
         self._batcher = Batcher(options, options.producer or uuid4().hex)
-        self._changed = threading.Condition()
-        self._waiting: list[tuple[Callable[[], bool], Future[None]]] = []
-        self._asking: list[Future[TargetTable]] = []
-        self._asked_at = float("-inf")
-        self._ask_failures = 0
-        self._ask_not_before = 0.0
-        self._ask_until = 0.0
-        self._untold: list[Failure] = []
+        self._condition = threading.Condition()
+        self._waiters = ConditionFutures()
+        self._describe_waiters: list[Future[TargetTable]] = []
+        self._described_at = float("-inf")
+        self._describe_failures = 0
+        self._describe_not_before = 0.0
+        self._describe_until = 0.0
+        self._unreported: list[Failure] = []
         self._last_error: SwanLakeError | None = None
         self._closing = False
         self._ended = False
         self._thread = threading.Thread(
-            target=self._work, name=f"swanlake-writer-{table}", daemon=True
+            target=self._run, name=f"swanlake-writer-{table}", daemon=True
         )
         self._thread.start()
         atexit.register(self._at_exit)
 
-    # ---- for those who write ---------------------------------------------------------------------
-
-    def offer(self, pieces: Iterable[Piece]) -> int:
-        """Takes pieces as long as there is room; how many it took."""
-        check_fork()  # there is no thread that would send them
-        taken = 0
-        with self._changed:
+    def add(self, chunks: Iterable[RowChunk]) -> int:
+        """Adds chunks while there is room; returns how many it added."""
+        check_fork()  # a forked child has no thread to send them
+        added = 0
+        with self._condition:
             if self._closing:
-                raise self._closed()
-            now, look = time.monotonic(), False
-            for piece in pieces:
+                raise self._closed_error()
+            now, changed = time.monotonic(), False
+            for chunk in chunks:
                 if not self._batcher.has_room:
                     break
-                look = self._batcher.add(piece, now) or look
-                taken += 1
-            if look:
-                self._changed.notify_all()
-        return taken
+                changed = self._batcher.add(chunk, now) or changed
+                added += 1
+            if changed:
+                self._condition.notify_all()
+        return added
 
-    def room(self) -> Future[None]:
-        """Done when there is room, or there will never be any again."""
-        return self._when(lambda: self._batcher.has_room or self._closing)
+    def when_room(self) -> Future[None]:
+        """Done when there is room, or the writer is closing."""
+        with self._condition:
+            return self._waiters.add(lambda: self._batcher.has_room or self._closing)
 
-    def settled(self) -> Future[None]:
-        """Sends all that was written so far; done when none of it is pending."""
-        with self._changed:
-            before = self._batcher.cut_all(time.monotonic())
-            self._changed.notify_all()
-        return self._when(lambda: self._batcher.is_settled(before))
+    def when_settled(self) -> Future[None]:
+        """Sends all rows added so far; done when none of them is pending."""
+        with self._condition:
+            before = self._batcher.finish_all(time.monotonic())
+            self._condition.notify_all()
+            return self._waiters.add(lambda: self._batcher.is_settled(before))
 
-    def ask_table(self) -> Future[TargetTable]:
-        """Has the server describe the table, as soon as it can."""
+    def describe_table(self) -> Future[TargetTable]:
+        """Has the server describe the table, with retries."""
         check_fork()
-        asked: Future[TargetTable] = Future()
-        with self._changed:
+        described: Future[TargetTable] = Future()
+        with self._condition:
             if self._closing:
-                raise self._closed()
-            if not self._asking:
+                raise self._closed_error()
+            if not self._describe_waiters:
                 limit = self.options.retry_timeout
                 now = time.monotonic()
-                self._ask_until = float("inf") if limit is None else now + limit
-                self._ask_not_before, self._ask_failures = now, 0
-            self._asking.append(asked)
-            self._changed.notify_all()
-        return asked
+                self._describe_until = float("inf") if limit is None else now + limit
+                self._describe_not_before, self._describe_failures = now, 0
+            self._describe_waiters.append(described)
+            self._condition.notify_all()
+        return described
 
     @property
-    def may_ask_again(self) -> bool:
-        """True if the table may have changed since it was described."""
-        return time.monotonic() - self._asked_at > _ASK_AGAIN
+    def may_describe_again(self) -> bool:
+        """True if the last description is old enough to be repeated."""
+        return time.monotonic() - self._described_at > _DESCRIBE_INTERVAL
 
     def raise_failures(self) -> None:
-        """Raises RowsNotWritten for what was given up and not told yet."""
-        if not self._untold:
+        """Raises RowsNotWritten for failed batches that were not reported yet."""
+        if not self._unreported:
             return
-        with self._changed:
-            failures, self._untold = self._untold, []
+        with self._condition:
+            failures, self._unreported = self._unreported, []
         if failures:
-            error = RowsNotWritten(_sentence(self.table_name, failures))
+            error = RowsNotWritten(_failure_message(self.table_name, failures))
             error.failures = tuple(failures)
             raise error
 
     @property
-    def trouble(self) -> str:
-        """What the server, or the way to it, is ailing from: for the end of a message."""
+    def last_error_text(self) -> str:
+        """A sentence about the last failed attempt, to end a message with; may be empty."""
         error = self._last_error
         return "" if error is None else f" The last attempt failed: {error.wire_message}"
 
@@ -155,122 +161,121 @@ class Outbox:
         return self._batcher.producer
 
     def report(self) -> WriterReport:
-        with self._changed:
+        with self._condition:
             return self._batcher.report()
-
-    # ---- the end ---------------------------------------------------------------------------------
 
     @property
     def closing(self) -> bool:
         return self._closing
 
-    def finish(self) -> None:
-        """No more rows; the thread ends when it has sent those there are."""
-        with self._changed:
+    def stop_accepting(self) -> None:
+        """Refuses new rows; the thread ends when the pending ones are settled."""
+        with self._condition:
             self._closing = True
-            self._batcher.cut_all(time.monotonic())
-            self._changed.notify_all()
-            asking, self._asking = self._asking, []
-            done = self._now_done()
-        for one in asking:
-            if one.set_running_or_notify_cancel():
-                one.set_exception(self._closed())
-        _resolve(done)
+            self._batcher.finish_all(time.monotonic())
+            self._condition.notify_all()
+            waiters, self._describe_waiters = self._describe_waiters, []
+            done = self._waiters.pop_ready()
+        for waiter in waiters:
+            if waiter.set_running_or_notify_cancel():
+                waiter.set_exception(self._closed_error())
+        resolve(done)
 
-    def gone(self) -> Future[None]:
+    def when_stopped(self) -> Future[None]:
         """Done when the thread has ended and the connection is closed."""
-        return self._when(lambda: self._ended)
+        with self._condition:
+            return self._waiters.add(lambda: self._ended)
 
-    def give_up(self) -> None:
-        """What is not acknowledged by now is reported as failed."""
-        with self._changed:
+    def fail_pending(self) -> None:
+        """Fails all rows that are not acknowledged."""
+        with self._condition:
             error = self._last_error or ServerUnavailable(
                 "The writer was closed before the server acknowledged the rows."
             )
-            failures = self._batcher.give_up_all(error, time.monotonic())
-            self._changed.notify_all()
-            done = self._now_done()
+            failures = self._batcher.fail_all(error, time.monotonic())
+            self._condition.notify_all()
+            done = self._waiters.pop_ready()
         for failure in failures:
-            self._tell(failure)
-        _resolve(done)  # after the telling: a flush that ends now has something to raise
+            self._report_failure(failure)
+        resolve(done)  # after the report, so that a flush that ends now can raise it
 
     def _at_exit(self) -> None:
-        """The program ends and nobody closed the writer: what was written is sent all the same."""
-        if is_cut_off():
-            return  # all of it belongs to the parent
-        self.finish()
-        wait_for([self.settled()], Deadline(self.options.close_timeout).patience(0))
-        self.give_up()
+        """Sends the rows of a writer that was not closed before the program ends."""
+        if threads_unavailable():
+            return  # the writer belongs to the parent process
+        self.stop_accepting()
+        wait([self.when_settled()], Deadline(self.options.close_timeout).seconds_left())
+        self.fail_pending()
         try:
             self.raise_failures()
         except RowsNotWritten as error:
             log.error("at the end of the program: %s", error)
 
-    # ---- the thread ------------------------------------------------------------------------------
-
-    def _work(self) -> None:
-        pa.array([])  # looks for pandas, which takes long, and cannot be done while a program ends
+    def _run(self) -> None:
+        pa.array([])  # makes pyarrow import pandas now: it cannot while the program ends
         while (task := self._next_task()) is not None:
             task()
-        self._hang_up()
+        self._close_connection()
         atexit.unregister(self._at_exit)
-        with self._changed:
+        with self._condition:
             self._ended = True
-            done = self._now_done()
-        _resolve(done)
+            done = self._waiters.pop_ready()
+        resolve(done)
 
     def _next_task(self) -> Callable[[], None] | None:
-        with self._changed:
+        with self._condition:
             while True:
                 now = time.monotonic()
                 if self._closing and self._batcher.is_empty:
                     return None
-                if self._asking and self._ask_not_before <= now:
-                    return self._ask_for_table
-                batch = self._batcher.take(now)
+                if self._describe_waiters and self._describe_not_before <= now:
+                    return self._describe_table
+                batch = self._batcher.next_batch(now)
                 if batch is not None:
                     return partial(self._send, batch)
-                moments = [self._batcher.wake_at()]
-                if self._asking:
-                    moments.append(self._ask_not_before)
-                soonest = min((one for one in moments if one is not None), default=None)
-                self._changed.wait(None if soonest is None else max(0.0, soonest - now))
+                due = [self._batcher.next_batch_at()]
+                if self._describe_waiters:
+                    due.append(self._describe_not_before)
+                soonest = min((moment for moment in due if moment is not None), default=None)
+                self._condition.wait(None if soonest is None else max(0.0, soonest - now))
 
-    def _ask_for_table(self) -> None:
+    def _describe_table(self) -> None:
         try:
-            schema, described = self._ask(requests.columns(self.table_name, self.options.schema))
+            schema, described = self._request(
+                requests.columns(self.table_name, self.options.schema)
+            )
             table = target_table(self.table_name, schema, described)
         except SwanLakeError as error:
-            self._table_not_told(error)
+            self._describe_failed(error)
             return
-        except Exception as unforeseen:  # a thread that dies would answer nobody
-            log.exception("writer of %s: its columns", self.table_name)
-            self._table_not_told(InvalidRequest(f"The table is not understood: {unforeseen!r}"))
+        except Exception as unforeseen:  # a dead thread would leave its callers waiting
+            log.exception("writer of %s: describing the table failed", self.table_name)
+            self._describe_failed(InvalidRequest(f"The table is not understood: {unforeseen!r}"))
             return
-        with self._changed:
-            self.table, self._asked_at, self._last_error = table, time.monotonic(), None
-            asking, self._asking = self._asking, []
-        for one in asking:
-            if one.set_running_or_notify_cancel():
-                one.set_result(table)
+        with self._condition:
+            self.table, self._described_at, self._last_error = table, time.monotonic(), None
+            waiters, self._describe_waiters = self._describe_waiters, []
+        for waiter in waiters:
+            if waiter.set_running_or_notify_cancel():
+                waiter.set_result(table)
 
-    def _table_not_told(self, error: SwanLakeError) -> None:
-        with self._changed:
+    def _describe_failed(self, error: SwanLakeError) -> None:
+        with self._condition:
             self._last_error = error
             now = time.monotonic()
-            if may_repeat(error, named=True) and now < self._ask_until and not self._closing:
-                self._ask_failures += 1
-                self._ask_not_before = now + backoff(self._ask_failures)
+            if may_retry(error, named=True) and now < self._describe_until and not self._closing:
+                self._describe_failures += 1
+                self._describe_not_before = now + backoff(self._describe_failures)
                 return
-            asking, self._asking = self._asking, []
-        for one in asking:
-            if one.set_running_or_notify_cancel():
-                one.set_exception(error)
+            waiters, self._describe_waiters = self._describe_waiters, []
+        for waiter in waiters:
+            if waiter.set_running_or_notify_cancel():
+                waiter.set_exception(error)
 
-    def _send(self, batch: Batch) -> None:
+    def _send(self, batch: WriteBatch) -> None:
         name = (self._batcher.producer, batch.sequence) if self.options.queue else None
         try:
-            self._ask(
+            self._request(
                 requests.ingest(
                     self.table_name,
                     batch.table,
@@ -280,33 +285,33 @@ class Outbox:
                 )
             )
         except SwanLakeError as error:
-            self._failed(batch, error)
-        except Exception as unforeseen:  # a thread that dies would lose it without a word
-            log.exception("writer of %s: batch %s", self.table_name, batch.sequence)
-            self._failed(batch, InvalidRequest(f"The batch could not be sent: {unforeseen!r}"))
+            self._attempt_failed(batch, error)
+        except Exception as unforeseen:  # a dead thread would lose the batch silently
+            log.exception("writer of %s: batch %s failed", self.table_name, batch.sequence)
+            self._attempt_failed(batch, InvalidRequest(f"The batch was not sent: {unforeseen!r}"))
         else:
             self._acknowledged(batch)
 
-    def _acknowledged(self, batch: Batch) -> None:
-        with self._changed:
+    def _acknowledged(self, batch: WriteBatch) -> None:
+        with self._condition:
             self._last_error = None
-            if not self._batcher.holds(batch):
-                return  # given up meanwhile
+            if not self._batcher.is_pending(batch):
+                return  # failed meanwhile
             receipt = self._batcher.acknowledge(batch)
-            done = self._now_done()
+            done = self._waiters.pop_ready()
         if self.options.on_acknowledged is not None:
-            self._call_back(partial(self._call, self.options.on_acknowledged, receipt))
-        _resolve(done)
+            self._post_callback(partial(self._call_user, self.options.on_acknowledged, receipt))
+        resolve(done)
 
-    def _failed(self, batch: Batch, error: SwanLakeError) -> None:
-        with self._changed:
+    def _attempt_failed(self, batch: WriteBatch, error: SwanLakeError) -> None:
+        with self._condition:
             self._last_error = error
-            if not self._batcher.holds(batch):
+            if not self._batcher.is_pending(batch):
                 return
             failure = self._batcher.fail(batch, error, time.monotonic())
-            if not may_repeat(error, named=True):
-                self.table = None  # it may not be what we think
-            done = self._now_done()
+            if not may_retry(error, named=True):
+                self.table = None  # it may have changed
+            done = self._waiters.pop_ready()
         if failure is None:
             log.info(
                 "writer of %s: batch %s will be sent again after %s",
@@ -315,98 +320,64 @@ class Outbox:
                 error.wire_message,
             )
         else:
-            self._tell(failure)
-        _resolve(done)
+            self._report_failure(failure)
+        resolve(done)
 
-    def _tell(self, failure: Failure) -> None:
-        """A failure is told once: to ``on_error``, or to whoever calls the writer next."""
+    def _report_failure(self, failure: Failure) -> None:
+        """Reports a failure once: to ``on_error``, or by raising it from the writer's next call."""
         on_error = self.options.on_error
 
-        def tell() -> None:
-            if on_error is None or not self._call(on_error, failure):
-                with self._changed:
-                    self._untold.append(failure)
+        def report() -> None:
+            if on_error is None or not self._call_user(on_error, failure):
+                with self._condition:
+                    self._unreported.append(failure)
 
         if on_error is None:
-            tell()
+            report()
         else:
-            self._call_back(tell)
+            self._post_callback(report)
 
-    def _call(self, callback: Callable[[T], None], news: T) -> bool:
-        """Calls what a user gave; False if it raised, which must not end the thread."""
+    def _call_user(self, callback: Callable[[T], None], outcome: T) -> bool:
+        """Calls a user's function; False if it raised, which must not end the thread."""
         try:
-            callback(news)
+            callback(outcome)
         except Exception:
-            log.exception("writer of %s: a callback raised for %s", self.table_name, news)
+            log.exception("writer of %s: a callback raised for %s", self.table_name, outcome)
             return False
         return True
 
-    def _closed(self) -> WriterClosed:
+    def _closed_error(self) -> WriterClosed:
         return WriterClosed(f"The writer of {self.table_name} is closed.")
 
-    # ---- the connection --------------------------------------------------------------------------
-
-    def _ask(self, request: Request[T]) -> T:
-        """The answer of the server, on a connection that is made where there is none."""
-        connection = self._connection or self._new_connection()
+    def _request(self, request: Request[T]) -> T:
+        """The server's answer, on a new connection if there is none."""
+        connection = self._connection
+        if connection is None:
+            connection = self._connect()
+            connection.open()
+            self._connection = connection
         try:
-            return connection.begin(request, Call(Deadline(self.options.request_timeout))).wait()
+            return connection.begin(
+                request, CallContext(Deadline(self.options.request_timeout))
+            ).wait()
         except SwanLakeError:
             if connection.suspect or connection.broken is not None:
-                self._hang_up()
+                self._close_connection()
             raise
 
-    def _new_connection(self) -> Connection:
-        connection = self._connect()
-        try:
-            connection.open().wait()
-        except BaseException:
-            connection.close(_GOODBYE)
-            raise
-        self._connection = connection
-        return connection
-
-    def _hang_up(self) -> None:
+    def _close_connection(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            connection.close(_GOODBYE)
-
-    # ---- waiting ---------------------------------------------------------------------------------
-
-    def _when(self, condition: Callable[[], bool]) -> Future[None]:
-        future: Future[None] = Future()
-        with self._changed:
-            if not condition():
-                self._waiting.append((condition, future))
-                return future
-        future.set_result(None)
-        return future
-
-    def _now_done(self) -> list[Future[None]]:
-        """Those whose condition holds now; to be resolved when the lock is free."""
-        done, waiting = [], []
-        for condition, future in self._waiting:
-            if future.cancelled() or condition():
-                done.append(future)
-            else:
-                waiting.append((condition, future))
-        self._waiting = waiting
-        return done
+            connection.close(_CLOSE_TIMEOUT)
 
 
-def _resolve(futures: Iterable[Future[Any]]) -> None:
-    for future in futures:
-        if future.set_running_or_notify_cancel():
-            future.set_result(None)
-
-
-def _sentence(table: str, failures: list[Failure]) -> str:
+def _failure_message(table: str, failures: list[Failure]) -> str:
     first = failures[0]
     rows = sum(failure.rows for failure in failures)
-    doubt = sum(failure.rows for failure in failures if failure.in_doubt)
-    known = f" ({doubt} of them may have been all the same)" if doubt else ""
+    unknown = sum(failure.rows for failure in failures if failure.in_doubt)
+    note = f" ({unknown} of them may have been written)" if unknown else ""
     return (
-        f"{rows} rows were not written to {table}{known}: {first.error.wire_message} "
+        f"{rows} rows were not written to {table}{note}: {first.error.wire_message} "
         f"(batch {first.sequence} of producer {first.producer}"
         f"{', and others' if len(failures) > 1 else ''}; see failures)"
     )

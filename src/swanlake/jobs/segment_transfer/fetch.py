@@ -1,6 +1,6 @@
-"""The worker's side of a loan: files of the server, fetched over Flight.
+"""The worker's side of a transfer grant: fetches files of the server over Flight.
 
-It runs where there may be no more of our dependencies than pyarrow.
+Of our dependencies, only pyarrow may be installed on a worker.
 """
 
 from __future__ import annotations
@@ -15,56 +15,56 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from swanlake.errors import PipelineFailed
-from swanlake.pipeline.loans import FETCH, Loan
-from swanlake.pipeline.scratch import scratch_directory
+from swanlake.jobs.segment_transfer.grants import FETCH_SEGMENT, TransferGrant
+from swanlake.jobs.spark.worker import scratch_directory
 
 _CALL_SECONDS = 60.0
-#: A connection that is slower than this is no connection.
-_BYTES_PER_SECOND = 1_000_000
-#: What gRPC puts behind a message: addresses and places in its own source.
-_APPENDED = (" gRPC client debug context:", " Client context:", " Detail: Python exception:")
+#: The timeout of a call allows for this transfer rate.
+_MIN_BYTES_PER_SECOND = 1_000_000
+#: What gRPC appends to a message: addresses and locations in its source.
+_GRPC_SUFFIXES = (" gRPC client debug context:", " Client context:", " Detail: Python exception:")
 
 
 @contextmanager
-def fetched(loan: Loan, name: str, size: int) -> Iterator[str]:
-    """The path of a copy of a lent file, which is there as long as the block runs.
+def fetched_segment(grant: TransferGrant, name: str, size: int) -> Iterator[str]:
+    """The path of a temporary copy of a granted file, deleted after the block.
 
-    Raises PipelineFailed if it cannot be had whole.
+    Raises PipelineFailed if the file cannot be fetched completely.
     """
     with tempfile.NamedTemporaryFile(dir=scratch_directory(), prefix="swanlake-segment-") as copy:
         try:
-            _fetch(loan, name, size, copy)
+            _fetch(grant, name, size, copy)
             copy.flush()
-        except (flight.FlightError, pa.ArrowException, OSError) as failed:
-            raise PipelineFailed(_complaint(loan, name, failed)) from None
-        found = copy.tell()
-        if found != size:
+        except (flight.FlightError, pa.ArrowException, OSError) as error:
+            raise PipelineFailed(_fetch_error(grant, name, error)) from None
+        received = copy.tell()
+        if received != size:
             raise PipelineFailed(
-                f"The segment {name} ended after {found} of {size} bytes on its way from "
-                f"{loan.url} to {socket.gethostname()}."
+                f"The segment {name} ended after {received} of {size} bytes on its way from "
+                f"{grant.url} to {socket.gethostname()}."
             )
         yield copy.name
 
 
-def _fetch(loan: Loan, name: str, size: int, sink: IO[bytes]) -> None:
+def _fetch(grant: TransferGrant, name: str, size: int, sink: IO[bytes]) -> None:
     options = flight.FlightCallOptions(
-        timeout=_CALL_SECONDS + size / _BYTES_PER_SECOND,
-        headers=[(b"authorization", f"Bearer {loan.token}".encode())],
+        timeout=_CALL_SECONDS + size / _MIN_BYTES_PER_SECOND,
+        headers=[(b"authorization", f"Bearer {grant.token}".encode())],
     )
-    with flight.FlightClient(loan.url, tls_root_certs=loan.certificates) as client:
-        for piece in client.do_action(flight.Action(FETCH, name.encode()), options):
-            sink.write(memoryview(piece.body))
+    with flight.FlightClient(grant.url, tls_root_certs=grant.certificates) as client:
+        for chunk in client.do_action(flight.Action(FETCH_SEGMENT, name.encode()), options):
+            sink.write(memoryview(chunk.body))
 
 
-def _complaint(loan: Loan, name: str, failed: Any) -> str:
-    reason = str(failed)
-    for appended in _APPENDED:
-        reason = reason.split(appended)[0]
+def _fetch_error(grant: TransferGrant, name: str, error: Any) -> str:
+    reason = str(error)
+    for suffix in _GRPC_SUFFIXES:
+        reason = reason.split(suffix)[0]
     reason = " ".join(reason.split()).removesuffix(".")
     advice = ""
-    if isinstance(failed, flight.FlightUnavailableError | flight.FlightTimedOutError):
+    if isinstance(error, flight.FlightUnavailableError | flight.FlightTimedOutError):
         advice = " The server's setting advertised_url says where workers look for it."
     return (
         f"A worker on {socket.gethostname()} does not see the file of segment {name}, and cannot "
-        f"fetch it from {loan.url}: {reason}.{advice}"
+        f"fetch it from {grant.url}: {reason}.{advice}"
     )

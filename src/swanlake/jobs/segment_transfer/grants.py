@@ -1,7 +1,7 @@
-"""Files of this server, lent to workers that do not see its disk.
+"""Transfer grants: remote workers that do not see the server's disk may fetch files from it.
 
-A loan names files and is good while the job runs for which it was made. Whoever has its token may
-read them until then, and do nothing else; so it stands in no log.
+A grant covers named files for the duration of a job. Its token gives read access to these files
+and to nothing else, and is never logged.
 """
 
 from __future__ import annotations
@@ -16,86 +16,83 @@ from dataclasses import dataclass, field
 
 from swanlake.errors import NotAuthenticated, NotFound, PipelineUnavailable
 
-#: The Flight action with which workers fetch a lent file: its name in, its bytes out, in pieces.
-#: ListActions does not name it: without a loan nobody can use it.
-FETCH = "swanlake.FetchSegment"
+#: The Flight action by which workers fetch a file: its name in, its bytes out, in chunks.
+#: ListActions omits it, because it needs a grant.
+FETCH_SEGMENT = "swanlake.FetchSegment"
 
 _TOKEN_BYTES = 32
-#: How long a job waits for a server that is being started to listen.
+#: How long a job waits for a starting server to listen.
 _LISTEN_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
-class LentFile:
-    """A file, and how much of it counts."""
+class GrantedFile:
+    """A file, and how many of its bytes count."""
 
     path: str
     size: int
 
 
 @dataclass(frozen=True)
-class Loan:
-    """What a worker needs to fetch the files: it travels with the work."""
+class TransferGrant:
+    """What a worker needs to fetch the files; it is sent with the unit."""
 
     url: str
     token: str = field(repr=False)
-    #: For TLS: the certificates to trust, as PEM. None: those the worker trusts anyway.
+    #: For TLS: the certificates to trust, as PEM; None for the worker's defaults.
     certificates: bytes | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
-class _Terms:
-    files: Mapping[str, LentFile]
-    ends_at: float
+class _ActiveGrant:
+    files: Mapping[str, GrantedFile]
+    expires_at: float
 
 
-class Lender:
-    """The loans of one server."""
+class TransferGrants:
+    """The active grants of one server."""
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """A loan ends after these seconds, should its job not end it before."""
+        """Grants expire after these seconds if their job does not end before."""
         self._seconds = seconds
         self._clock = clock
         self._address: tuple[str, bytes | None] = ("", None)
         self._listening = threading.Event()
-        #: By the digest of the token: a lookup tells nothing about how much of a guess was right.
-        self._terms: dict[bytes, _Terms] = {}
+        #: By digest of the token: the time of a lookup reveals nothing about the token.
+        self._active: dict[bytes, _ActiveGrant] = {}
 
-    def listen(self, url: str, certificates: bytes | None = None) -> None:
-        """Tells where workers find the server; jobs that need it wait for this."""
+    def set_address(self, url: str, certificates: bytes | None = None) -> None:
+        """Sets the address at which workers reach the server; jobs wait for it."""
         self._address = url, certificates
         self._listening.set()
 
     @contextmanager
-    def lend(self, files: Mapping[str, LentFile]) -> Iterator[Loan]:
-        """A loan of files, by the names workers call them, for as long as the block runs."""
+    def issue(self, files: Mapping[str, GrantedFile]) -> Iterator[TransferGrant]:
+        """A grant for files by name, valid during the block."""
         if not self._listening.wait(_LISTEN_SECONDS):
             raise PipelineUnavailable("The server does not listen yet; workers could not reach it.")
         url, certificates = self._address
         token = secrets.token_urlsafe(_TOKEN_BYTES)
         key = _digest(token)
-        self._terms[key] = _Terms(dict(files), self._clock() + self._seconds)
+        self._active[key] = _ActiveGrant(dict(files), self._clock() + self._seconds)
         try:
-            yield Loan(url, token, certificates)
+            yield TransferGrant(url, token, certificates)
         finally:
-            del self._terms[key]
+            del self._active[key]
 
-    def knows(self, token: str) -> bool:
-        """True while a token is that of a loan."""
-        terms = self._terms.get(_digest(token))
-        return terms is not None and self._clock() < terms.ends_at
+    def is_valid(self, token: str) -> bool:
+        """True if the token belongs to an active grant."""
+        grant = self._active.get(_digest(token))
+        return grant is not None and self._clock() < grant.expires_at
 
-    def find(self, token: str, name: str) -> LentFile:
-        """A file that a loan names; raises NotAuthenticated or NotFound."""
-        terms = self._terms.get(_digest(token))
-        if terms is None or self._clock() >= terms.ends_at:
+    def find(self, token: str, name: str) -> GrantedFile:
+        """A file that the grant of a token covers; raises NotAuthenticated or NotFound."""
+        grant = self._active.get(_digest(token))
+        if grant is None or self._clock() >= grant.expires_at:
             raise NotAuthenticated("The job for which this token was made is over.")
-        if name not in terms.files:
-            raise NotFound(
-                "The token is not for this segment.",
-                identifier="SEGMENT_NOT_FOUND",
-            )
-        return terms.files[name]
+        if name not in grant.files:
+            raise NotFound("The token is not for this segment.", identifier="SEGMENT_NOT_FOUND")
+        return grant.files[name]
 
 
 def _digest(token: str) -> bytes:

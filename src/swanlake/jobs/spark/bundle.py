@@ -1,18 +1,19 @@
-"""Our code, packed for workers that do not have it.
+"""Our code on workers: the bundle, an archive for remote ones, and the tasks that import it.
 
-Workers on a cluster need PySpark, pyarrow and the Python version and platform of the server; this
-brings the rest: SwanLake, DuckDB, and the extensions that reach files at a URL.
+Workers on a cluster need PySpark, pyarrow, and the server's Python version and platform. The bundle
+adds the rest: SwanLake, DuckDB, and the DuckDB extensions for files at URLs.
 """
 
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import files
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
-#: The folder in which workers find it unpacked.
+#: The folder into which Spark unpacks the bundle on a worker.
 FOLDER = "swanlake-bundle"
 _PACKAGES = (
     "swanlake",
@@ -22,25 +23,51 @@ _PACKAGES = (
     "duckdb_extension_httpfs",
     "duckdb_extension_aws",
 )
-#: Distributions that ask for their own version when they are imported.
-_NAMED = ("duckdb", "crc32c")
+#: Distributions that read their own metadata when they are imported.
+_WITH_METADATA = ("duckdb", "crc32c")
 
 
 def write_bundle(path: Path) -> None:
-    """Packs everything into a file; one that is there is replaced at once."""
+    """Writes the bundle to a file, which is replaced atomically."""
     partial = path.with_name(path.name + ".partial")
     with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as bundle:
         for package in _PACKAGES:
             for file, name in _files(package):
                 bundle.write(file, name)
-        for distribution in _NAMED:
+        for distribution in _WITH_METADATA:
             for file, name in _metadata(distribution):
                 bundle.write(file, name)
     partial.replace(path)
 
 
+def worker_task(
+    function: str, folder: str | None, *arguments: Any
+) -> Callable[[Iterable[Any]], Iterator[Any]]:
+    """A function of batches that calls one of ``swanlake.jobs.spark.worker`` with the arguments.
+
+    It is pickled by value, because a remote worker cannot import SwanLake before the folder of the
+    bundle is on its path. For the same reason the arguments are of built-in types.
+    """
+
+    def run(batches: Iterable[Any]) -> Iterator[Any]:
+        if folder is not None:
+            import sys
+
+            from pyspark import SparkFiles
+
+            path = f"{SparkFiles.getRootDirectory()}/{folder}"
+            if path not in sys.path:
+                sys.path.insert(0, path)
+        from swanlake.jobs.spark import worker
+
+        results: Iterator[Any] = getattr(worker, function)(batches, *arguments)
+        return results
+
+    return run
+
+
 def _files(package: str) -> Iterator[tuple[Path, str]]:
-    """The files of an installed package, with their places in the bundle."""
+    """The files of an installed package, with their names in the bundle."""
     spec = find_spec(package)
     assert spec is not None, f"{package} is not installed"
     if not spec.submodule_search_locations:
@@ -54,7 +81,7 @@ def _files(package: str) -> Iterator[tuple[Path, str]]:
 
 
 def _metadata(distribution: str) -> Iterator[tuple[Path, str]]:
-    """The file that says what a distribution is, with its place in the bundle."""
+    """The metadata file of a distribution, with its name in the bundle."""
     for file in files(distribution) or ():
         if file.name == "METADATA":
             yield Path(str(file.locate())), str(file)

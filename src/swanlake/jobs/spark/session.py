@@ -1,4 +1,4 @@
-"""The Spark session of a server: from settings to a session, on any kind of Spark."""
+"""Opens the Spark session of a server: local, on a cluster, or through Spark Connect."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LOOPBACK = "127.0.0.1"
 _REMOTE = re.compile(r"sc://(\[[0-9A-Fa-f:.]+\]|[^\s/:;@\[\]]+)(:[0-9]{1,5})?(/(;[^;=]+=[^;=]*)*)?")
 _JAVA = 17
 _JAVA_SECONDS = 30.0
-#: What makes jobs of one task short, and Spark quiet. All of it can be set otherwise.
+#: Defaults for short jobs and a quiet log; spark_conf overrides them.
 _DEFAULTS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -32,17 +32,17 @@ _DEFAULTS = {
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.python.worker.reuse": "true",
     "spark.sql.session.timeZone": "UTC",
-    # Rows that cross the JVM go in as few batches as their width allows.
+    # Rows that cross the JVM do so in few batches.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
 }
 
 
 @dataclass(frozen=True)
 class SparkOptions:
-    """Which Spark to use, and how."""
+    """Which Spark to use, and its configuration."""
 
     master: str = "local[*]"
-    #: A Spark Connect server, ``sc://…``; then there is no JVM here.
+    #: A Spark Connect server, ``sc://…``; then no JVM runs on this machine.
     remote: str = ""
     memory: str = "1g"
     conf: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -50,7 +50,7 @@ class SparkOptions:
 
     @classmethod
     def from_settings(cls, settings: Settings) -> SparkOptions:
-        """What the settings say; raises ConfigError."""
+        """Reads the server's settings; raises ConfigError."""
         return cls(
             settings.spark_master,
             _checked_remote(settings.spark_remote),
@@ -65,13 +65,13 @@ class SparkOptions:
         return not self.remote and self.master.startswith(_LOCAL)
 
     @property
-    def place(self) -> str:
-        """Where the work is done, for messages: without what a URL may tell beyond that."""
+    def location(self) -> str:
+        """The master or server, for messages; without URL parameters, which may be secret."""
         return self.remote.split(";")[0].rstrip("/") or self.master
 
 
 def open_session(options: SparkOptions) -> SparkSession:
-    """A session of this process; raises what Spark raises."""
+    """Opens the session of this process; raises Spark's errors."""
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(f"SwanLake on {socket.gethostname()}")
@@ -83,7 +83,7 @@ def open_session(options: SparkOptions) -> SparkSession:
 
 
 def _conf(options: SparkOptions) -> dict[str, str]:
-    if options.remote:  # a server that others share has settings of its own
+    if options.remote:  # a shared server has its own configuration
         return {}
     conf = {**_DEFAULTS, "spark.driver.memory": options.memory}
     if options.is_local:
@@ -97,7 +97,7 @@ def _conf(options: SparkOptions) -> dict[str, str]:
 def _checked_remote(url: str) -> str:
     """The URL of a Spark Connect server; raises ConfigError.
 
-    Spark would complain too, but by quoting what it does not understand: that may be a token.
+    Spark's own error would quote the URL, which may contain a token.
     """
     if url and not _REMOTE.fullmatch(url):
         raise ConfigError(
@@ -109,29 +109,29 @@ def _checked_remote(url: str) -> str:
 
 def _properties(text: str) -> dict[str, str]:
     """Lines ``name=value`` as a mapping; raises ConfigError."""
-    found = {}
+    properties = {}
     for line in filter(None, map(str.strip, text.splitlines())):
         name, equals, value = line.partition("=")
         if not equals or not name.strip():
             raise ConfigError("spark_conf: every line is a property, name=value.")
-        found[name.strip()] = value.strip()
-    return found
+        properties[name.strip()] = value.strip()
+    return properties
 
 
 def environment(options: SparkOptions) -> dict[str, str]:
-    """What Spark reads from the environment of the process that starts it."""
-    # Workers elsewhere have another Python, which the cluster or the user names.
-    found = {"PYSPARK_DRIVER_PYTHON": sys.executable}
+    """The environment variables for the process that starts Spark."""
+    # Remote workers have another Python, which the cluster or the user names.
+    variables = {"PYSPARK_DRIVER_PYTHON": sys.executable}
     if options.is_local:
-        found |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": _LOOPBACK}
+        variables |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": _LOOPBACK}
     else:
         named = options.conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON")
-        found["PYSPARK_PYTHON"] = named or "python3"
-    return found
+        variables["PYSPARK_PYTHON"] = named or "python3"
+    return variables
 
 
 def check_java(options: SparkOptions) -> None:
-    """Raises StartupError where Spark could not start for want of Java."""
+    """Raises StartupError if Spark needs Java and there is none that is new enough."""
     if options.remote:
         return
     home = os.environ.get("JAVA_HOME")

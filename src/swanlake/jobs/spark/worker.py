@@ -1,7 +1,7 @@
-"""What runs in Spark's Python workers: units, on a DuckDB of the worker's own.
+"""Runs units in Spark's Python workers, each with its own DuckDB.
 
-A worker lives on from job to job, and its DuckDB with it. An error of a unit is an answer, not a
-failed task: Spark would only run the unit again, to no other end.
+A worker and its DuckDB are reused from job to job. The outcome of a unit is its result or its
+error, which is returned, not raised: Spark would run the task again, with the same error.
 """
 
 from __future__ import annotations
@@ -9,75 +9,61 @@ from __future__ import annotations
 import os
 import pickle
 import socket
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 
-from swanlake.engine.database import open_database
+from swanlake.engine.database import extension_path, open_database
 from swanlake.engine.errors import may_invalidate
-from swanlake.engine.extensions import extension_path
 from swanlake.errors import PipelineFailed, SwanLakeError
-from swanlake.lake import datafile
-from swanlake.lake.layout import DataFile, Table
-from swanlake.lake.types import default_sql
-from swanlake.pipeline.scratch import scratch_directory
-from swanlake.pipeline.sharing import check_directory
+from swanlake.jobs.shared_directories import check_directory_visible
+from swanlake.lake.files import datafile
+from swanlake.lake.model.layout import DataFile, Table
+from swanlake.lake.model.types import default_sql
 from swanlake.sql.quoting import identifier, literal
 
-#: What DuckDB needs to read and write files at a URL.
 _URL_EXTENSIONS = ("httpfs", "aws")
 _ROWS = "__swanlake_rows"
 
 
 @dataclass(frozen=True)
 class WorkerSpec:
-    """How a worker sets its DuckDB up."""
+    """The configuration of a worker's DuckDB."""
 
     memory_limit: str = ""
     threads: int = 1
-    #: Files of the lake are at a URL; what is run first may make their secrets known.
+    #: True if files of the lake are at URLs; ``init_sql`` may create the secrets for them.
     urls: bool = False
-    #: On another machine, or in another installation, than the server.
-    elsewhere: bool = False
+    #: True on another machine, or in another installation, than the server.
+    is_remote: bool = False
     init_sql: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True)
-class Done:
-    """A unit's result."""
-
-    result: Any
-
-
-@dataclass(frozen=True)
-class Failed:
-    """A unit's error."""
-
-    error: Exception
-
-
-Outcome = Done | Failed
-
-
 class WarmUp:
-    """A unit that does nothing but have a worker start and load what others need."""
+    """A unit that only starts a worker and imports the modules of other units."""
+
+    modules: tuple[str, ...] = ()
 
     def run(self, connection: duckdb.DuckDBPyConnection) -> None:
-        import_module("swanlake.queue.work")
+        for name in self.modules:
+            import_module(name)
 
     def undo(self, result: None) -> None:
-        """There is nothing to undo."""
+        """Does nothing: no file was written."""
 
 
 def run_units(
     batches: Iterable[Any], units: Sequence[bytes], pickled_spec: bytes
 ) -> Iterator[pa.RecordBatch]:
-    """For positions among the units: each position with the unit's outcome."""
+    """Runs the units at the given positions; yields each position with its outcome."""
     spec: WorkerSpec = pickle.loads(pickled_spec)
     for batch in batches:
         for position in batch.column(0).to_pylist():
@@ -90,7 +76,7 @@ def run_units(
 def read_rows(
     batches: Iterable[Any], units: Sequence[bytes], pickled_spec: bytes
 ) -> Iterator[pa.RecordBatch]:
-    """For positions among the units: the rows of each unit, in types that Spark has."""
+    """Yields the rows of the units at the given positions, in types that Spark has."""
     spec: WorkerSpec = pickle.loads(pickled_spec)
     for batch in batches:
         for position in batch.column(0).to_pylist():
@@ -100,7 +86,7 @@ def read_rows(
 def write_rows(
     batches: Iterable[Any], pickled_table: bytes, pickled_spec: bytes
 ) -> Iterator[pa.RecordBatch]:
-    """Writes rows as files of a table, and gives the one outcome of that; of no rows, none."""
+    """Writes rows as files of a table; yields one outcome, or nothing without rows."""
     spec: WorkerSpec = pickle.loads(pickled_spec)
     table: Table = pickle.loads(pickled_table)
     batches = iter(batches)
@@ -114,9 +100,9 @@ def write_rows(
 def _write(
     duck: duckdb.DuckDBPyConnection, rows: pa.RecordBatchReader, table: Table, spec: WorkerSpec
 ) -> tuple[DataFile, ...]:
-    """Files with rows that have some of the table's columns, by their names."""
-    if spec.elsewhere:
-        check_directory(table)
+    """Writes rows; columns of the table that they lack get their default."""
+    if spec.is_remote:
+        check_directory_visible(table)
     values = ", ".join(
         identifier(column.name) if column.name in rows.schema.names else default_sql(column)
         for column in table.columns
@@ -130,15 +116,15 @@ def _write(
 
 def _outcome(spec: WorkerSpec, work: Callable[[duckdb.DuckDBPyConnection], object]) -> bytes:
     try:
-        return pickle.dumps(Done(work(connection(spec))))
+        return pickle.dumps(work(connection(spec)))
     except Exception as error:  # noqa: BLE001 - the server decides what an error means
         if may_invalidate(error):
             _connections.clear()
-        return pickle.dumps(Failed(_portable(error)))
+        return pickle.dumps(_portable(error))
 
 
 def _portable(error: Exception) -> Exception:
-    """The error, if it survives the way to another process and says enough there."""
+    """The error itself if it can be pickled, else one of ours with the same message."""
     if isinstance(error, OSError) and not isinstance(error, SwanLakeError):
         return PipelineFailed(
             f"A worker on {socket.gethostname()}, as user {os.getuid()}, failed: {error}. Spark's "
@@ -147,12 +133,12 @@ def _portable(error: Exception) -> Exception:
     try:
         if type(pickle.loads(pickle.dumps(error))) is type(error):
             return error
-    except Exception:  # noqa: BLE001 - whatever it is that its class cannot do
+    except Exception:  # noqa: BLE001 - pickling may raise anything
         pass
     return PipelineFailed(f"A unit failed: {type(error).__name__}: {error}")
 
 
-#: The one of this process, by what it was made from.
+#: The one connection of this process, by its configuration.
 _connections: dict[WorkerSpec, duckdb.DuckDBPyConnection] = {}
 
 
@@ -165,7 +151,7 @@ def connection(spec: WorkerSpec) -> duckdb.DuckDBPyConnection:
 
 
 def _open(spec: WorkerSpec) -> duckdb.DuckDBPyConnection:
-    # Of its own: DuckDB calls its files there the same in every process.
+    # One directory per process: DuckDB uses the same file names in each.
     directory = scratch_directory() / f"swanlake-worker-{os.getpid()}"
     opened = open_database(directory, spec.memory_limit, spec.threads)
     if spec.urls:
@@ -173,3 +159,11 @@ def _open(spec: WorkerSpec) -> duckdb.DuckDBPyConnection:
             opened.execute(f"LOAD {literal(str(extension_path(name)))}")
         opened.execute(spec.init_sql)
     return opened
+
+
+def scratch_directory() -> Path:
+    """A directory that Spark cleans up after a crash too, else the machine's temporary one."""
+    for directory in os.environ.get("SPARK_LOCAL_DIRS", "").split(","):
+        if directory and os.access(directory, os.W_OK | os.X_OK):
+            return Path(directory)
+    return Path(tempfile.gettempdir())

@@ -1,6 +1,6 @@
-"""A transform at work, in the driver: from queued rows to files that the server commits.
+"""Runs a transform in the driver: from queued rows to files that the server commits.
 
-Rows cross the JVM here, because that is where Spark can change them.
+The rows cross the JVM, because Spark changes them there.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from swanlake.errors import PipelineFailed, SwanLakeError, TransformFailed
-from swanlake.lake import datafile
-from swanlake.lake.layout import DataFile, Table, folded
-from swanlake.pipeline.spark_types import complaints, spark_schema, spark_type
-from swanlake.pipeline.stand_ins import for_spark
-from swanlake.pipeline.tasks import in_worker
-from swanlake.pipeline.transforms import Transform, registered
-from swanlake.pipeline.worker import Done, Failed, Outcome
+from swanlake.jobs.spark.bundle import worker_task
+from swanlake.jobs.spark.casts import spark_column
+from swanlake.jobs.spark.types import schema_mismatches, spark_schema, spark_type
+from swanlake.jobs.transforms.registry import Transform, registered
+from swanlake.lake.files import datafile
+from swanlake.lake.model.layout import DataFile, Table, folded
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,7 +28,7 @@ _OUTCOME = "outcome binary"
 
 
 def load(modules: str) -> dict[str, Transform]:
-    """Imports modules of transforms, by names with commas between; gives all they registered."""
+    """Imports a comma-separated list of modules; returns all registered transforms."""
     from pyspark import cloudpickle
 
     for name in filter(None, map(str.strip, modules.split(","))):
@@ -37,11 +36,11 @@ def load(modules: str) -> dict[str, Transform]:
             module = import_module(name)
         except SwanLakeError:
             raise
-        except Exception as failed:
+        except Exception as error:
             raise PipelineFailed(
-                f"The transforms in {name} cannot be imported: {type(failed).__name__}: {failed}"
-            ) from failed
-        # Workers of a cluster do not have the module; what they need of it travels with the job.
+                f"The transforms in {name} cannot be imported: {type(error).__name__}: {error}"
+            ) from error
+        # Workers of a cluster do not have the module: its functions are sent with the job.
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     return registered()
 
@@ -53,43 +52,45 @@ class Transformation:
     session: SparkSession
     transform: Transform
     source: Table
-    #: The tables the results are for, as they are now.
     targets: Mapping[str, Table]
-    #: How workers set themselves up, and where they find our code.
+    #: The configuration of workers, and the folder of our code; None if it is installed.
     spec: bytes
     folder: str | None
 
     def run(self, units: Sequence[bytes]) -> dict[str, tuple[DataFile, ...]]:
-        """The files that the results became, by table; if it fails, there are none."""
+        """The files with the results, by target table; on an error none remain."""
         frames = self._results(self._rows(units))
         checked = {name: self._checked(name, frame) for name, frame in frames.items()}
-        made: dict[str, tuple[DataFile, ...]] = {}
+        files: dict[str, tuple[DataFile, ...]] = {}
         try:
             for name, frame in checked.items():
                 outcomes = self._write(self.targets[name], frame, len(units))
-                written = [one.result for one in outcomes if isinstance(one, Done)]
-                made[name] = tuple(chain.from_iterable(written))
-                self._raise_failures(outcomes)
+                failures = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
+                written = [outcome for outcome in outcomes if not isinstance(outcome, Exception)]
+                files[name] = tuple(chain.from_iterable(written))
+                if failures:
+                    reason = " ".join(str(failures[0]).split())
+                    raise self._failure(reason) from failures[0]
         except BaseException:
-            for name, files in made.items():
-                with suppress(SwanLakeError):  # what went wrong first is to be told
-                    datafile.remove_files(self.targets[name], files)
+            for name, incomplete in files.items():
+                with suppress(SwanLakeError):  # the first error is the one to report
+                    datafile.remove_files(self.targets[name], incomplete)
             raise
-        return made
+        return files
 
     def _rows(self, units: Sequence[bytes]) -> DataFrame:
         schema = spark_schema(self.source)
-        task = in_worker("read_rows", self.folder, units, self.spec)
+        task = worker_task("read_rows", self.folder, units, self.spec)
         return self.session.range(0, len(units), 1, len(units)).mapInArrow(task, schema)
 
     def _results(self, rows: DataFrame) -> dict[str, DataFrame]:
         try:
             frames = self.transform.results(self.transform.function(rows))
-        except Exception as failed:
-            raise self._failed(f"{type(failed).__name__}: {_first_line(failed)}") from failed
+        except Exception as error:
+            raise self._failure(f"{type(error).__name__}: {_error_line(error)}") from error
         for name, frame in frames.items():
             if not hasattr(frame, "mapInArrow"):
-                raise self._failed(f"it gave {type(frame).__name__} for {name}, not a DataFrame")
+                raise self._failure(f"it gave {type(frame).__name__} for {name}, not a DataFrame")
         return frames
 
     def _checked(self, name: str, frame: DataFrame) -> DataFrame:
@@ -97,46 +98,41 @@ class Transformation:
         table = self.targets[name]
         try:
             schema = frame.schema
-        except Exception as failed:  # a column that is not there shows only now, with Connect
-            raise self._failed(_first_line(failed)) from failed
-        found = list(complaints(schema, table))
-        if found:
-            raise self._failed(f"for {table.full_name} {'; '.join(found)}")
-        given = {folded(field): field for field in frame.columns}
+        except Exception as error:  # Spark Connect reports a missing column only here
+            raise self._failure(_error_line(error)) from error
+        mismatches = list(schema_mismatches(schema, table))
+        if mismatches:
+            raise self._failure(f"for {table.full_name} {'; '.join(mismatches)}")
+        names = {folded(field): field for field in frame.columns}
         return frame.select(
             [
-                frame[_quoted(given[folded(column.name)])]
-                .cast(spark_type(for_spark(column)))
+                frame[_quoted(names[folded(column.name)])]
+                .cast(spark_type(spark_column(column)))
                 .alias(column.name)
                 for column in table.columns
-                if folded(column.name) in given
+                if folded(column.name) in names
             ]
         )
 
-    def _write(self, table: Table, frame: DataFrame, parts: int) -> list[Outcome]:
-        task = in_worker("write_rows", self.folder, pickle.dumps(table), self.spec)
+    def _write(self, table: Table, frame: DataFrame, parts: int) -> list[Any]:
+        task = worker_task("write_rows", self.folder, pickle.dumps(table), self.spec)
         try:
             # A shuffle leaves many small partitions, and each would become a file.
             written = frame.coalesce(parts).mapInArrow(task, _OUTCOME).toArrow()
-        except Exception as failed:
-            raise self._failed(_first_line(failed)) from failed
+        except Exception as error:
+            raise self._failure(_error_line(error)) from error
         return [pickle.loads(outcome) for outcome in written["outcome"].to_pylist()]
 
-    def _raise_failures(self, outcomes: Sequence[Outcome]) -> None:
-        for outcome in outcomes:
-            if isinstance(outcome, Failed):
-                raise self._failed(" ".join(str(outcome.error).split())) from outcome.error
-
-    def _failed(self, why: str) -> TransformFailed:
-        return TransformFailed(f"The transform of {self.transform.source} failed: {why}")
+    def _failure(self, reason: str) -> TransformFailed:
+        return TransformFailed(f"The transform of {self.transform.source} failed: {reason}")
 
 
 def _quoted(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
 
 
-def _first_line(error: Any) -> str:
-    """What went wrong, without the stacks of the JVM and of the worker."""
+def _error_line(error: Any) -> str:
+    """The message of an error without the stack traces of the JVM and of the worker."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     raised = [line for line in lines if _is_python_error(line)]
     return (raised[-1:] or lines[:1] or [type(error).__name__])[0].rstrip(".")

@@ -1,11 +1,12 @@
 """What a snapshot changed, in DuckLake's notation: ``created_table:"main"."t",dropped_table:3``.
 
-The stock extension reads this text to find conflicts, and fails on any word it does not know, so
-only the words of the specification are ever written.
+The stock extension parses this text to find conflicts and fails on an unknown word, so only words
+of the specification are written.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -40,8 +41,11 @@ class ChangeType(Enum):
     COMPACTED = "compacted_table"
 
 
+#: ``"b""c"``, and ``"a"."b""c"``
+_NAME = re.compile(r'"((?:[^"]|"")*)"')
+_NAMES = re.compile(rf"{_NAME.pattern}(?:\.{_NAME.pattern})*")
 _BY_WORD = {kind.value: kind for kind in ChangeType}
-#: Changes that name what they made; all others carry the id of what they touched.
+#: Changes that carry a name; all others carry an id.
 _NAMED = {kind for kind in ChangeType if kind.value.startswith("created_")}
 
 
@@ -53,9 +57,9 @@ class UnreadableChanges(SwanLakeError):
 
 @dataclass(frozen=True)
 class Change:
-    """One entry: what happened, and to what.
+    """One entry.
 
-    A created schema has its name, a created object its schema and name; everything else an id.
+    A created schema has its name, a created object its schema and name; all others have an id.
     """
 
     type: ChangeType
@@ -77,7 +81,7 @@ def format_changes(changes: Iterable[Change]) -> str:
 def parse_changes(text: str) -> tuple[Change, ...]:
     """The changes of one snapshot, or of several joined by commas.
 
-    Those of the last snapshots are read again by every commit.
+    Cached: every commit reads those of the last snapshots again.
     """
     return tuple(_entries(text))
 
@@ -94,8 +98,14 @@ def _entries(text: str) -> Iterator[Change]:
             )
         position += len(word) + 1
         if kind in _NAMED:
-            name, position = _quoted_names(text, position)
-            yield Change(kind, name=name)
+            named = _NAMES.match(text, position)
+            if named is None:
+                raise UnreadableChanges(
+                    f"A name is missing, or does not end, in {text[position:][:40]!r}."
+                )
+            parts = _NAME.findall(named[0])
+            yield Change(kind, name=tuple(part.replace('""', '"') for part in parts))
+            position = named.end()
         else:
             end = text.find(",", position)
             end = len(text) if end < 0 else end
@@ -107,34 +117,8 @@ def _entries(text: str) -> Iterator[Change]:
                 ) from None
             position = end
         if position < len(text) and text[position] != ",":
-            raise UnreadableChanges(f"A snapshot's changes go on with {text[position:][:40]!r}.")
+            raise UnreadableChanges(f"A snapshot's changes continue with {text[position:][:40]!r}.")
         position += 1
-
-
-def _quoted_names(text: str, position: int) -> tuple[tuple[str, ...], int]:
-    """``"a"."b""c"`` from a position on, and where it ends."""
-    names = []
-    while True:
-        if text[position : position + 1] != '"':
-            raise UnreadableChanges(f"A name is missing before {text[position:][:40]!r}.")
-        name, position = _quoted(text, position + 1)
-        names.append(name)
-        if text[position : position + 1] != ".":
-            return tuple(names), position
-        position += 1
-
-
-def _quoted(text: str, position: int) -> tuple[str, int]:
-    pieces = []
-    while True:
-        end = text.find('"', position)
-        if end < 0:
-            raise UnreadableChanges("A name in a snapshot's changes does not end.")
-        pieces.append(text[position:end])
-        if text[end + 1 : end + 2] != '"':
-            return "".join(pieces), end + 1
-        pieces.append('"')
-        position = end + 2
 
 
 def _quote(name: str) -> str:

@@ -1,8 +1,8 @@
-"""The way to the commit lock of a catalog, for all writers of one process, in order of arrival.
+"""The queue for a catalog's commit lock among the writers of one process, in order of arrival.
 
-Some writers bring a commit of ours; those that wait behind one another are made as a group, under
-one lock. Others need the catalog for themselves for a while: DuckLake's stock commit path answers
-contention with collisions and back-off, and letting it run alone is faster and fails nobody.
+Commits that wait behind one another are made as a group, under one lock. A statement that the stock
+extension commits needs the catalog exclusively: the extension answers contention with
+collisions and back-off, so letting it run alone is faster and fails no writer.
 """
 
 from __future__ import annotations
@@ -15,41 +15,41 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from swanlake._internal.waiting import POLL_SECONDS, wait
 from swanlake.errors import CommitLockTimeout, SwanLakeError
-from swanlake.lake.commit import Committed
-from swanlake.lake.operations import Commit
-from swanlake.lake.turns import Turns, TurnTimeout
+from swanlake.lake.commit.protocol import Committed
+from swanlake.lake.commit.writer_lock import WriterLock, WriterLockTimeout
+from swanlake.lake.model.operations import Commit
 
-_CHECK_INTERVAL = 0.05
-#: Others hold the lock for milliseconds, and a fork for a second, unless DuckLake's own code works
-#: in their turn. It ends with an error, which PostgreSQL logs.
+#: Commits hold the lock for milliseconds, and a fork for a second. A longer wait means an exclusive
+#: writer; the first attempt then ends with an error, which PostgreSQL logs.
 _SHORT_WAIT = 2.0
-#: Who comes while a group is committed waits for all of it.
-_LARGEST_GROUP = 32
+#: Caps the group size: late arrivals wait for the whole group.
+_MAX_GROUP_SIZE = 32
 
 Check = Callable[[], None]
 
 
 class CommitAll(Protocol):
-    """Makes commits one after the other; what became of each, in their order."""
+    """Commits one after the other; returns the outcome of each, in their order."""
 
     def __call__(
-        self, changes: Sequence[Commit], *, lock_wait: float | None, has_turn: bool
+        self, changes: Sequence[Commit], *, lock_wait: float | None, holds_writer_lock: bool
     ) -> Sequence[Committed | SwanLakeError]: ...
 
 
 @dataclass(frozen=True)
 class WriterStatus:
-    """Somebody at the gate of a catalog."""
+    """A writer that holds, or waits for, a catalog's commit lock."""
 
     name: str
-    #: Since it came, waiting included.
+    #: Since its arrival, waiting included.
     seconds: float
 
 
 @dataclass(frozen=True)
-class GateStatus:
-    """Who has the gate of a catalog, and who waits for it in which order."""
+class CommitQueueStatus:
+    """The holder of a catalog's commit lock, and the waiters in their order."""
 
     catalog: str
     holder: WriterStatus
@@ -59,156 +59,154 @@ class GateStatus:
 @dataclass(eq=False)
 class _Writer:
     name: str
-    #: None: the catalog is to be its own for a while.
-    change: Commit | None = None
-    came_at: float = field(default_factory=time.monotonic)
-    #: It is the first in the line, or what it came for is done.
-    called: threading.Event = field(default_factory=threading.Event)
-    #: Its change is being committed, so it can no longer leave.
-    taken: bool = False
+    #: None for an exclusive writer.
+    commit: Commit | None = None
+    arrived_at: float = field(default_factory=time.monotonic)
+    #: Set when it is first in the queue, or its commit is done.
+    ready: threading.Event = field(default_factory=threading.Event)
+    #: Its commit is being made, so it can no longer leave the queue.
+    is_committing: bool = False
     outcome: Committed | BaseException | None = None
 
 
-class CommitGate:
-    """One writer, or one group of commits, at a time; waiters have a deadline and can give up."""
+class CommitQueue:
+    """One exclusive writer, or one group of commits, at a time; waiters have a deadline."""
 
-    def __init__(self, turns: Turns, timeout_seconds: float) -> None:
-        self._turns = turns
+    def __init__(self, writer_lock: WriterLock, timeout_seconds: float) -> None:
+        self._writer_lock = writer_lock
         self._timeout = timeout_seconds
         self._lock = threading.Lock()
-        self._line: deque[_Writer] = deque()
+        self._writers: deque[_Writer] = deque()
 
     @contextmanager
-    def turn(self, name: str, check: Check) -> Iterator[None]:
-        """Keeps every other writer of the lake from the catalog, for the block.
+    def exclusive(self, name: str, check: Check) -> Iterator[None]:
+        """Excludes every other SwanLake writer from the catalog, for the block.
 
-        ``check`` is called while waiting and raises when the caller no longer wants the turn.
+        ``check`` is called while waiting and raises when the caller gives up.
         """
-        mine = self._join(_Writer(name))
-        deadline = mine.came_at + self._timeout
+        writer = self._join(_Writer(name))
+        deadline = writer.arrived_at + self._timeout
         try:
-            self._wait(mine, check)
+            self._wait(writer, check)
             try:
-                turn = self._turns.turn(deadline, check)
-                turn.__enter__()
-            except TurnTimeout:
-                raise self._given_up() from None
+                held = self._writer_lock.hold(deadline, check)
+                held.__enter__()
+            except WriterLockTimeout:
+                raise self._timed_out() from None
             try:
                 yield
             finally:
-                turn.__exit__(None, None, None)
+                held.__exit__(None, None, None)
         finally:
-            self._leave([mine])
+            self._leave([writer])
 
-    def commit(self, change: Commit, name: str, check: Check, commit_all: CommitAll) -> Committed:
-        """Makes a commit when its turn comes, perhaps together with those behind it."""
-        mine = self._join(_Writer(name, change))
+    def commit(self, commit: Commit, name: str, check: Check, commit_all: CommitAll) -> Committed:
+        """Commits when it is first in the queue, together with the commits behind it."""
+        writer = self._join(_Writer(name, commit))
         try:
-            self._wait(mine, check)
+            self._wait(writer, check)
         except BaseException:
-            # If the commit is on its way it has a deadline of its own, or comes back.
-            while not (left := self._left(mine)) and not mine.called.wait(_CHECK_INTERVAL):
+            # A commit that is under way has its own deadline, or is put back into the queue.
+            while not (has_left := self._try_leave(writer)) and not writer.ready.wait(POLL_SECONDS):
                 pass
-            if left or (mine.outcome is None and self._left(mine)):
+            if has_left or (writer.outcome is None and self._try_leave(writer)):
                 raise
-        if mine.outcome is None:
-            self._commit_first(mine, check, commit_all)
-        if isinstance(mine.outcome, BaseException):
-            raise mine.outcome
-        assert mine.outcome is not None
-        return mine.outcome
+        if writer.outcome is None:
+            self._commit_first(writer, check, commit_all)
+        if isinstance(writer.outcome, BaseException):
+            raise writer.outcome
+        assert writer.outcome is not None
+        return writer.outcome
 
-    def status(self, catalog: str) -> GateStatus | None:
-        """Who is at the gate; None if nobody is."""
+    def status(self, catalog: str) -> CommitQueueStatus | None:
+        """The holder and the waiters; None if the queue is empty."""
         now = time.monotonic()
         with self._lock:
-            writers = [WriterStatus(one.name, now - one.came_at) for one in self._line]
-        return GateStatus(catalog, writers[0], tuple(writers[1:])) if writers else None
+            writers = [WriterStatus(each.name, now - each.arrived_at) for each in self._writers]
+        return CommitQueueStatus(catalog, writers[0], tuple(writers[1:])) if writers else None
 
     def _join(self, writer: _Writer) -> _Writer:
         with self._lock:
-            self._line.append(writer)
-            if self._line[0] is writer:
-                writer.called.set()
+            self._writers.append(writer)
+            if self._writers[0] is writer:
+                writer.ready.set()
         return writer
 
-    def _commit_first(self, mine: _Writer, check: Check, commit_all: CommitAll) -> None:
-        """Commits what the first in the line brought, as soon as no other process is at it."""
-        if self._commit_group(commit_all, lock_wait=_SHORT_WAIT, has_turn=False):
+    def _commit_first(self, writer: _Writer, check: Check, commit_all: CommitAll) -> None:
+        """Commits the first group, as soon as no other process has the catalog."""
+        if self._commit_group(commit_all, lock_wait=_SHORT_WAIT, holds_writer_lock=False):
             return
-        # Somebody may have the catalog for long; unlike the wait for the lock, this one can end.
+        # Another process has the catalog exclusively. The wait for the writer lock can be
+        # cancelled; the wait for the commit lock cannot.
         try:
-            with self._turns.turn(mine.came_at + self._timeout, check):
-                self._commit_group(commit_all, lock_wait=None, has_turn=True)
-        except TurnTimeout:
-            raise self._given_up() from None
+            with self._writer_lock.hold(writer.arrived_at + self._timeout, check):
+                self._commit_group(commit_all, lock_wait=None, holds_writer_lock=True)
+        except WriterLockTimeout:
+            raise self._timed_out() from None
         finally:
-            if mine.outcome is None:
-                self._leave([mine])
+            if writer.outcome is None:
+                self._leave([writer])
 
     def _commit_group(
-        self, commit_all: CommitAll, *, lock_wait: float | None, has_turn: bool
+        self, commit_all: CommitAll, *, lock_wait: float | None, holds_writer_lock: bool
     ) -> bool:
-        """Commits the first in the line, and all that follow it without a break.
+        """Commits the first writer and those that follow it up to an exclusive one.
 
-        False if the lock could not be had in so short a time, and all are where they were.
+        False if the lock was not free in ``lock_wait`` seconds; the queue is then as before.
         """
         group: list[_Writer] = []
-        changes: list[Commit] = []
+        commits: list[Commit] = []
         with self._lock:
-            for writer in self._line:
-                if writer.change is None or len(group) == _LARGEST_GROUP:
+            for writer in self._writers:
+                if writer.commit is None or len(group) == _MAX_GROUP_SIZE:
                     break
-                writer.taken = True
+                writer.is_committing = True
                 group.append(writer)
-                changes.append(writer.change)
+                commits.append(writer.commit)
         try:
-            outcomes = commit_all(changes, lock_wait=lock_wait, has_turn=has_turn)
+            outcomes = commit_all(commits, lock_wait=lock_wait, holds_writer_lock=holds_writer_lock)
         except BaseException as error:
-            self._done(group, [error] * len(group))
+            self._finish(group, [error] * len(group))
             raise
-        if lock_wait is not None and all(isinstance(one, CommitLockTimeout) for one in outcomes):
+        if lock_wait is not None and all(isinstance(each, CommitLockTimeout) for each in outcomes):
             with self._lock:
                 for writer in group:
-                    writer.taken = False
+                    writer.is_committing = False
             return False
-        self._done(group, outcomes)
+        self._finish(group, outcomes)
         return True
 
-    def _done(
+    def _finish(
         self, group: Sequence[_Writer], outcomes: Sequence[Committed | BaseException]
     ) -> None:
         for writer, outcome in zip(group, outcomes, strict=True):
             writer.outcome = outcome
         self._leave(group)
         for writer in group:
-            writer.called.set()
+            writer.ready.set()
 
-    def _left(self, writer: _Writer) -> bool:
-        """Leaves the line, unless what it came for is being done."""
+    def _try_leave(self, writer: _Writer) -> bool:
+        """Leaves the queue, unless the writer's commit is being made."""
         with self._lock:
-            if not writer.taken:
-                self._go([writer])
-            return not writer.taken
+            if not writer.is_committing:
+                self._remove([writer])
+            return not writer.is_committing
 
     def _leave(self, writers: Sequence[_Writer]) -> None:
         with self._lock:
-            self._go(writers)
+            self._remove(writers)
 
-    def _go(self, writers: Sequence[_Writer]) -> None:
+    def _remove(self, writers: Sequence[_Writer]) -> None:
         for writer in writers:
-            self._line.remove(writer)
-        if self._line:
-            self._line[0].called.set()
+            self._writers.remove(writer)
+        if self._writers:
+            self._writers[0].ready.set()
 
-    def _wait(self, mine: _Writer, check: Check) -> None:
-        deadline = mine.came_at + self._timeout
-        while not mine.called.wait(_CHECK_INTERVAL):
-            check()
-            if time.monotonic() > deadline:
-                raise self._given_up()
+    def _wait(self, writer: _Writer, check: Check) -> None:
+        if not wait(writer.ready.wait, check, writer.arrived_at + self._timeout):
+            raise self._timed_out()
 
-    def _given_up(self) -> CommitLockTimeout:
+    def _timed_out(self) -> CommitLockTimeout:
         return CommitLockTimeout(
             f"Waited {self._timeout:g} s for other writers to commit and gave up; the statement "
             "was not run. Try again, or raise commit_lock_timeout_seconds."

@@ -1,28 +1,28 @@
-"""Which changes of others a commit cannot follow.
+"""Which concurrent changes conflict with a commit.
 
-The stock extension's matrix, with the pairs it misses: a drop would swallow rows inserted
-meanwhile, a table made of the one that it replaces would undo what was done to that, a compaction
-would bring rows back that an inlined delete removed, and two deletes may meet on one file in more
-ways than it looks for.
+The stock extension's matrix, with the pairs it misses: a drop would lose rows inserted meanwhile, a
+table created from the one that it replaces would undo changes to that, a compaction would restore
+rows that an inlined delete removed, and two deletes can meet on one file in more ways than it
+checks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
 from swanlake.errors import CommitConflict
-from swanlake.lake.changes import Change, ChangeType
-from swanlake.lake.layout import folded
+from swanlake.lake.commit.changes import Change, ChangeType
+from swanlake.lake.model.layout import folded
 
 
-class Act(Enum):
-    """What a commit does to a table, in the words of an error message."""
+class Action(Enum):
+    """What a commit does to a table, as error messages say it."""
 
-    APPEND = "append to"  # rows that do not depend on what the lake held
-    INSERT = "insert into"  # rows that were worked out from the lake at the base
+    APPEND = "append to"  # rows that do not depend on the lake
+    INSERT = "insert into"  # rows that were computed from the lake at the base
     DELETE = "delete from"
     INLINED_DELETE = "delete inlined rows from"
     FLUSH = "flush"
@@ -30,7 +30,7 @@ class Act(Enum):
     REWRITE = "rewrite files of"
     ALTER = "alter"
     DROP = "drop"
-    REPLACE = "replace"  # by one of the same name, which may hold what was read from it
+    REPLACE = "replace"  # by a table of the same name, which may hold rows read from it
 
 
 _INSERTS = {ChangeType.INSERTED, ChangeType.INLINED_INSERT}
@@ -39,28 +39,28 @@ _FLUSHES = {ChangeType.INLINE_FLUSH, ChangeType.FLUSHED_INLINED}
 _DROP = {ChangeType.DROPPED_TABLE}
 _RESHAPED = {ChangeType.ALTERED_TABLE, *_DROP}
 _DELETES = {ChangeType.DELETED, ChangeType.INLINED_DELETE}
-#: Compacting a table and deleting from it exclude each other, in every form both can take.
+#: Compaction and deletes exclude each other, in all their forms.
 _COMPACTING = {*_DROP, *_DELETES, *_COMPACTIONS}
 
-#: What this commit does to a table, and what nobody may have done to it since the base. Deletes
-#: from files are not here: they exclude each other only on the same file.
-MATRIX: dict[Act, frozenset[ChangeType]] = {
-    Act.APPEND: frozenset(_RESHAPED),
-    Act.INSERT: frozenset(_RESHAPED | _DELETES),
-    Act.DELETE: frozenset(_RESHAPED | _INSERTS | _COMPACTIONS),
-    Act.INLINED_DELETE: frozenset(_RESHAPED | _INSERTS | _DELETES | _FLUSHES | _COMPACTIONS),
-    Act.FLUSH: frozenset(_DROP | {ChangeType.INLINED_DELETE} | _FLUSHES),
-    Act.MERGE: frozenset(_COMPACTING),
-    Act.REWRITE: frozenset(_COMPACTING),
-    Act.ALTER: frozenset(_RESHAPED),
-    Act.DROP: frozenset(_DROP | _INSERTS),
-    Act.REPLACE: frozenset(_RESHAPED | _INSERTS | _DELETES),
+#: By action, the changes since the base that conflict with it. Deletes from files are missing: they
+#: conflict only on the same file.
+MATRIX: dict[Action, frozenset[ChangeType]] = {
+    Action.APPEND: frozenset(_RESHAPED),
+    Action.INSERT: frozenset(_RESHAPED | _DELETES),
+    Action.DELETE: frozenset(_RESHAPED | _INSERTS | _COMPACTIONS),
+    Action.INLINED_DELETE: frozenset(_RESHAPED | _INSERTS | _DELETES | _FLUSHES | _COMPACTIONS),
+    Action.FLUSH: frozenset(_DROP | {ChangeType.INLINED_DELETE} | _FLUSHES),
+    Action.MERGE: frozenset(_COMPACTING),
+    Action.REWRITE: frozenset(_COMPACTING),
+    Action.ALTER: frozenset(_RESHAPED),
+    Action.DROP: frozenset(_DROP | _INSERTS),
+    Action.REPLACE: frozenset(_RESHAPED | _INSERTS | _DELETES),
 }
 
 #: Changes after which two deletes may have met on one file.
-TOUCHES_FILES = frozenset(_DELETES | _FLUSHES)
+FILE_CHANGES = frozenset(_DELETES | _FLUSHES)
 
-_DID = {
+_DESCRIPTIONS = {
     ChangeType.INSERTED: "rows were inserted into it",
     ChangeType.INLINED_INSERT: "rows were inserted into it",
     ChangeType.DELETED: "rows were deleted from it",
@@ -76,117 +76,126 @@ _DID = {
 
 
 @dataclass(frozen=True)
-class Touch:
+class TableIntent:
     """What a commit does to one table."""
 
-    act: Act
+    action: Action
     table_id: int
     table: str
 
+    def __str__(self) -> str:
+        return f"{self.action.value} the table {self.table} (id {self.table_id})"
 
-class Happened(NamedTuple):
-    """A change that somebody committed, and in which snapshot; of many commits there are many."""
+
+class CommittedChange(NamedTuple):
+    """A change that was committed, and its snapshot."""
 
     snapshot_id: int
     change: Change
 
 
-def check_tables(mine: Iterable[Touch], theirs: Sequence[Happened], base: int) -> None:
-    """Raises CommitConflict if a table was changed since the base in a way that does not fit."""
-    for touch in mine:
-        for happened in theirs:
-            change = happened.change
-            if change.id == touch.table_id and change.type in MATRIX[touch.act]:
+def check_tables(
+    intents: Iterable[TableIntent], committed: Sequence[CommittedChange], base: int
+) -> None:
+    """Raises CommitConflict if a table was changed since the base in a conflicting way."""
+    for intent in intents:
+        for each in committed:
+            change = each.change
+            if change.id == intent.table_id and change.type in MATRIX[intent.action]:
                 raise CommitConflict(
-                    f"Cannot {touch.act.value} the table {touch.table} (id {touch.table_id}): "
-                    f"{_DID[change.type]} in snapshot {happened.snapshot_id}, after snapshot "
-                    f"{base} on which this commit was based. Read the table again and repeat it."
+                    f"Cannot {intent}: {_DESCRIPTIONS[change.type]} in snapshot "
+                    f"{each.snapshot_id}, after snapshot {base} on which this commit was "
+                    "based. Read the table again and repeat it."
                 )
 
 
-def check_renamed(mine: Iterable[Touch], named_at: Mapping[int, int], base: int) -> None:
-    """Raises CommitConflict if a table got its name after the base; given is when each did."""
-    for touch in mine:
-        since = named_at.get(touch.table_id, base)
+def check_renamed(intents: Iterable[TableIntent], named_at: Mapping[int, int], base: int) -> None:
+    """Raises CommitConflict if a table was renamed after the base; ``named_at`` says when."""
+    for intent in intents:
+        since = named_at.get(intent.table_id, base)
         if since > base:
             raise CommitConflict(
-                f"Cannot {touch.act.value} the table {touch.table} (id {touch.table_id}): it was "
-                f"renamed in snapshot {since}, after snapshot {base} on which this commit was "
-                "based. Look it up again and repeat it."
+                f"Cannot {intent}: it was renamed in snapshot {since}, after snapshot {base} on "
+                "which this commit was based. Look it up again and repeat it."
             )
 
 
 def check_files(
-    touch: Touch, mine: Iterable[int], theirs: Iterable[int], base: int, head: int
+    intent: TableIntent, files: Iterable[int], changed: Iterable[int], base: int, head: int
 ) -> None:
     """Raises CommitConflict if both sides deleted from, or replaced, the same data file."""
-    both = sorted(set(mine) & set(theirs))
+    both = sorted(set(files) & set(changed))
     if both:
         raise CommitConflict(
-            f"Cannot {touch.act.value} the table {touch.table} (id {touch.table_id}): data file "
-            f"{both[0]} was changed by another commit between snapshot {base}, on which this one "
-            f"was based, and snapshot {head}. Read the table again and repeat it."
+            f"Cannot {intent}: data file {both[0]} was changed by another commit between snapshot "
+            f"{base}, on which this one was based, and snapshot {head}. Read the table again and "
+            "repeat it."
         )
 
 
-def check_names(created: Iterable[tuple[str, ...]], theirs: Sequence[Happened], base: int) -> None:
-    """Raises CommitConflict if somebody made an object of the same name since the base."""
-    wanted = {_folded(name): name for name in created}
-    for happened in theirs:
-        name = wanted.get(_made(happened.change))
-        if name:
-            raise CommitConflict(
-                f"Cannot create {'.'.join(name)}: snapshot {happened.snapshot_id} created it, "
-                f"after snapshot {base} on which this commit was based. Use the one that is there, "
-                "or choose another name."
-            )
+def check_names(
+    created: Iterable[tuple[str, ...]], committed: Sequence[CommittedChange], base: int
+) -> None:
+    """Raises CommitConflict if an object of the same name was created since the base."""
+    for name, snapshot_id in _recreated(created, committed):
+        raise CommitConflict(
+            f"Cannot create {name}: snapshot {snapshot_id} created it, after snapshot {base} on "
+            "which this commit was based. Use the existing one, or choose another name."
+        )
 
 
 def check_table_drops(
-    dropped: Iterable[tuple[str, ...]], theirs: Sequence[Happened], base: int
+    dropped: Iterable[tuple[str, ...]], committed: Sequence[CommittedChange], base: int
 ) -> None:
-    """Raises CommitConflict if a table to drop is not the one that had its name at the base."""
-    wanted = {_folded(name): name for name in dropped}
-    for happened in theirs:
-        name = wanted.get(_made(happened.change))
-        if name:
-            raise CommitConflict(
-                f"Cannot drop the table {'.'.join(name)}: snapshot {happened.snapshot_id} gave "
-                f"that name to another one, after snapshot {base} on which this commit was based. "
-                "Look at the table again and repeat it."
-            )
+    """Raises CommitConflict if another table has the name of a table to drop."""
+    for name, snapshot_id in _recreated(dropped, committed):
+        raise CommitConflict(
+            f"Cannot drop the table {name}: snapshot {snapshot_id} gave that name to another one, "
+            f"after snapshot {base} on which this commit was based. Look at the table again and "
+            "repeat it."
+        )
 
 
-def check_schema_use(schema_id: int, schema: str, theirs: Sequence[Happened], base: int) -> None:
-    """Raises CommitConflict if a schema in which something is created was dropped."""
-    for happened in theirs:
-        if _drops_schema(happened.change, schema_id):
+def check_schema_use(
+    schema_id: int, schema: str, committed: Sequence[CommittedChange], base: int
+) -> None:
+    """Raises CommitConflict if the schema of a new object was dropped."""
+    for each in committed:
+        if _drops_schema(each.change, schema_id):
             raise CommitConflict(
                 f"Cannot create anything in the schema {schema} (id {schema_id}): snapshot "
-                f"{happened.snapshot_id} dropped it, after snapshot {base} on which this commit "
+                f"{each.snapshot_id} dropped it, after snapshot {base} on which this commit "
                 "was based. Look at the schema again and repeat it."
             )
 
 
-def check_schema_drop(schema_id: int, schema: str, theirs: Sequence[Happened], base: int) -> None:
-    """Raises CommitConflict if the schema was dropped, or something was made in it."""
-    for happened in theirs:
-        change = happened.change
+def check_schema_drop(
+    schema_id: int, schema: str, committed: Sequence[CommittedChange], base: int
+) -> None:
+    """Raises CommitConflict if the schema was dropped, or an object was created in it."""
+    for each in committed:
+        change = each.change
         dropped = _drops_schema(change, schema_id)
         filled = len(change.name) == 2 and _folded(change.name[:1]) == _folded((schema,))
         if dropped or filled:
             what = "dropped it" if dropped else f"created {'.'.join(change.name)} in it"
             raise CommitConflict(
                 f"Cannot drop the schema {schema} (id {schema_id}): snapshot "
-                f"{happened.snapshot_id} {what}, after snapshot {base} on which this commit was "
+                f"{each.snapshot_id} {what}, after snapshot {base} on which this commit was "
                 "based. Look at the schema again and repeat it."
             )
 
 
-def _made(change: Change) -> tuple[str, ...]:
-    """The name a change gave to a schema, table or view; macros have names of their own kind."""
-    macro = change.type in (ChangeType.CREATED_SCALAR_MACRO, ChangeType.CREATED_TABLE_MACRO)
-    return () if macro else _folded(change.name)
+def _recreated(
+    names: Iterable[tuple[str, ...]], committed: Sequence[CommittedChange]
+) -> Iterator[tuple[str, int]]:
+    """The names that a schema, table or view got, and in which snapshot."""
+    wanted = {_folded(name): ".".join(name) for name in names}
+    macros = (ChangeType.CREATED_SCALAR_MACRO, ChangeType.CREATED_TABLE_MACRO)
+    for snapshot_id, change in committed:
+        key = _folded(change.name)
+        if key in wanted and change.type not in macros:  # macros have their own names
+            yield wanted[key], snapshot_id
 
 
 def _drops_schema(change: Change, schema_id: int) -> bool:

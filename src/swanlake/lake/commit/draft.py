@@ -1,7 +1,8 @@
-"""A commit while it is being worked out: what it allocates, and the rows it will write."""
+"""A commit under construction: the ids it allocates, and the rows it will write."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
@@ -11,14 +12,14 @@ from sqlalchemy import ColumnElement, DateTime, Executable, Row, bindparam, inse
 from sqlalchemy import Table as SqlTable
 
 from swanlake.errors import CommitConflict, NotFound
-from swanlake.lake.changes import Change, ChangeType, format_changes
-from swanlake.lake.intents import ledger_entries
-from swanlake.lake.layout import Table, folded
-from swanlake.lake.operations import Commit, CreateTable
-from swanlake.lake.options import StoredOptions
-from swanlake.lake.state import Head, LiveTable
-from swanlake.lake.store import Write
-from swanlake.lake.tables import CatalogTables
+from swanlake.lake.commit.changes import Change, ChangeType, format_changes
+from swanlake.lake.commit.footprint import ledger_entries
+from swanlake.lake.commit.state import Head, LiveTable
+from swanlake.lake.metastore.store import Write
+from swanlake.lake.metastore.tables import CatalogTables
+from swanlake.lake.model.layout import Table, folded
+from swanlake.lake.model.operations import Commit, CreateTable
+from swanlake.lake.model.options import StoredOptions
 
 _ORDER = {kind: position for position, kind in enumerate(ChangeType)}
 
@@ -29,7 +30,7 @@ Objects = dict[tuple[int, str], tuple[str, int]]
 
 @dataclass(frozen=True)
 class State:
-    """What the catalog holds at the head, as far as the commit touches it."""
+    """The part of the catalog, at the head, that the commit concerns."""
 
     head: Head
     schemas: dict[str, Row[Any]] = field(default_factory=dict)
@@ -41,44 +42,40 @@ class State:
     data_files: dict[int, Row[Any]] = field(default_factory=dict)
     #: Live delete files of those data files: data file id to delete file id.
     delete_files: dict[int, int] = field(default_factory=dict)
-    #: Data files of compacted tables with deletes that are kept in the metadata itself.
+    #: Data files of compacted tables that have inlined deletes.
     inlined_deletes: set[int] = field(default_factory=set)
-    #: All delete files of the data files that are rewritten, those of the past included.
+    #: All delete files of the data files that are rewritten, ended ones included.
     all_delete_files: list[Row[Any]] = field(default_factory=list)
-    #: How many rows tables of the metadata hold that the commit empties, up to its base.
+    #: By name, the rows at the base of the inlined tables that the commit flushes.
     inlined_rows: dict[str, int] = field(default_factory=dict)
-    #: By table id, the version whose table of the metadata takes rows of the columns of now.
+    #: By table id, the schema version of the inlined table with the current columns.
     inlined_versions: dict[int, int] = field(default_factory=dict)
-    #: For new tables; of others the writer has read them.
+    #: For new tables only.
     options: StoredOptions = field(default_factory=StoredOptions)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What makes a commit, and what the next one would find."""
+    """The statements of a commit, and the state that the next one sees."""
 
     writes: list[Write]
     head: Head
     tables: dict[int, LiveTable]
     inlined_versions: dict[int, int]
-    #: As far as the commit had to know them.
+    #: Those that the commit read.
     objects: Objects
 
     @property
     def snapshot_id(self) -> int:
-        """The snapshot that the commit becomes."""
+        """The snapshot of the commit."""
         return self.head.snapshot_id
 
 
 class Draft:
-    """Everything a commit will write, in the making. Nothing of it is in the catalog yet."""
+    """Collects everything a commit will write."""
 
     def __init__(
-        self,
-        state: State,
-        tables: CatalogTables,
-        now: ColumnElement[datetime],
-        earliest: datetime,
+        self, state: State, tables: CatalogTables, now: ColumnElement[datetime], earliest: datetime
     ) -> None:
         self.state = state
         self.head = state.head
@@ -88,29 +85,29 @@ class Draft:
         #: New rows by table, in the order in which tables were first written to.
         self.rows: dict[SqlTable, list[dict[str, Any]]] = {}
         self.schemas = dict(state.schemas)
-        #: Schema ids of schemas made here, by name in lower case.
+        #: Ids of the commit's own schemas, by name in lower case.
         self.new_schemas: dict[str, int] = {}
         self.new_tables: dict[CreateTable, int] = {}
-        #: The tables and views there are, those of this commit included.
-        self.taken = dict(state.objects)
+        #: Tables and views, those of this commit included.
+        self.objects = dict(state.objects)
         self.live_tables = dict(state.tables)
         #: Tables that had no statistics before this commit.
         self.first_stats: set[int] = set()
-        #: As in the state, with the tables for rows that this commit makes.
+        #: As in the state, with the inlined tables that this commit creates.
         self.inlined_versions = dict(state.inlined_versions)
         self._now = now
         self._earliest = earliest
         self._next_catalog_id = state.head.next_catalog_id
         self._next_file_id = state.head.next_file_id
-        self._changed: list[Change] = []
-        self._also: list[Write] = []
+        self._changes: list[Change] = []
+        self._writes: list[Write] = []
 
     def finish(self, commit: Commit) -> Plan:
-        """All writes, around them the snapshot and what it changed."""
-        changes = sorted(set(self._changed), key=lambda c: (_ORDER[c.type], c.id or 0, c.name))
+        """All writes, with the snapshot and its changes around them."""
+        changes = sorted(set(self._changes), key=lambda c: (_ORDER[c.type], c.id or 0, c.name))
         schema_changed = self.schema_version != self.head.schema_version
         if changes and not schema_changed and self._next_file_id == self.head.next_file_id:
-            # Clients keep table statistics by next_file_id: data that changed must change it.
+            # Clients cache table statistics by next_file_id: changed data must change it.
             self._next_file_id += 1
         snapshot = {
             "snapshot_id": self.snapshot_id,
@@ -131,44 +128,44 @@ class Draft:
         ]
         writes = [
             self._write(self.tables.snapshot, [snapshot]),
-            *self._also,
+            *self._writes,
             *(self._write(table, rows) for table, rows in self.rows.items()),
             self._write(self.tables.snapshot_changes, [changed]),
             self._write(self.tables.swanlake_ledger, ledger),
         ]
         head = Head(
-            next_snapshot_id=self.snapshot_id + 1,
-            snapshot_time=self.head.snapshot_time,
-            **snapshot,
+            next_snapshot_id=self.snapshot_id + 1, snapshot_time=self.head.snapshot_time, **snapshot
         )
-        return Plan(writes, head, self.live_tables, self.inlined_versions, self.taken)
+        return Plan(writes, head, self.live_tables, self.inlined_versions, self.objects)
 
     def _write(self, table: SqlTable, rows: list[dict[str, Any]]) -> Write:
-        """New rows of a table, without the time of the commit: the database works that out."""
+        """An insert; the database computes the time of the commit."""
         statement = _insertion(table, self._now)
         if _has_time(table):
             rows = [row | {"earliest": self._earliest} for row in rows]
         return Write(statement, rows)
 
-    def changed(self, change: Change) -> None:
-        """Something that the snapshot will be remembered for."""
-        self._changed.append(change)
+    def add_change(self, kind: ChangeType, id: int | None = None, *name: str) -> None:
+        """Adds an entry to the snapshot's changes."""
+        self._changes.append(Change(kind, id, name))
 
-    def also(self, write: Write) -> None:
-        """A statement that changes or removes rows; they come before all new ones."""
-        self._also.append(write)
+    def add_write(
+        self, statement: Executable, rows: Sequence[Mapping[str, Any]] | None = None
+    ) -> None:
+        """Adds a statement that changes or removes rows; these run before inserts."""
+        self._writes.append(Write(statement, rows))
 
-    def add(self, table: SqlTable, **row: Any) -> None:
-        """A new row of a table."""
+    def add_row(self, table: SqlTable, **row: Any) -> None:
+        """Adds a new row of a table."""
         self.rows.setdefault(table, []).append(row)
 
-    def end(self, table: SqlTable, which: ColumnElement[bool]) -> None:
-        """Ends the live rows of a versioned table that are meant."""
+    def end_rows(self, table: SqlTable, which: ColumnElement[bool]) -> None:
+        """Ends the live rows of a versioned table that meet a condition."""
         ended = update(table).where(which, table.c.end_snapshot.is_(None))
-        self.also(Write(ended.values(end_snapshot=self.snapshot_id)))
+        self.add_write(ended.values(end_snapshot=self.snapshot_id))
 
     def change_schema(self) -> None:
-        """Clients keep the catalog by its schema version; one commit moves it once."""
+        """Raises the schema version, by which clients cache the catalog, once per commit."""
         self.schema_version = self.head.schema_version + 1
 
     def new_catalog_id(self) -> int:
@@ -177,7 +174,7 @@ class Draft:
         return allocated
 
     def new_file_id(self) -> int:
-        """The id of a new data file or file of deleted rows."""
+        """The id of a new data file or delete file."""
         allocated, self._next_file_id = self._next_file_id, self._next_file_id + 1
         return allocated
 
@@ -195,13 +192,13 @@ class Draft:
         row = self.schemas.get(folded(name))
         return name if row is None else str(row.schema_name)
 
-    def live(self, table: Table) -> LiveTable:
+    def live_table(self, table: Table) -> LiveTable:
         """A table as it is now; raises CommitConflict if it is gone."""
         live = self.live_tables.get(table.id)
         if live is None:
             raise CommitConflict(
                 f"The table {table.full_name} (id {table.id}), as it was at snapshot "
-                f"{table.snapshot_id}, is no longer there at snapshot "
+                f"{table.snapshot_id}, no longer exists at snapshot "
                 f"{self.head.snapshot_id}. Look it up again and repeat the commit."
             )
         return live
@@ -217,7 +214,7 @@ class Draft:
         return row
 
 
-# Statements are built once for a table: that takes longer than to execute them.
+# Statements are built once per table: building takes longer than executing.
 
 
 @lru_cache(maxsize=8192)
@@ -231,7 +228,7 @@ def _insertion(table: SqlTable, now: ColumnElement[datetime]) -> Executable:
 
 @lru_cache(maxsize=1024)
 def update_by(table: SqlTable, *keys: str) -> Executable:
-    """Sets all columns but the keys; those are given as ``of_`` and their name."""
+    """An UPDATE of all columns but the keys, whose parameters are prefixed with ``of_``."""
     which = [table.c[key] == bindparam(f"of_{key}") for key in keys]
     new: dict[str, Any] = {
         column.name: bindparam(column.name) for column in table.c if column.name not in keys

@@ -1,4 +1,4 @@
-"""What a commit means to do, as far as others may be in its way."""
+"""The footprint of a commit: what it touches, for conflict checks and for its reads."""
 
 from __future__ import annotations
 
@@ -7,59 +7,56 @@ from typing import Any
 
 from sqlalchemy import Row
 
-from swanlake.lake.conflicts import Act, Touch
-from swanlake.lake.layout import Table, folded
-from swanlake.lake.operations import (
+from swanlake.lake.commit.conflicts import Action, TableIntent
+from swanlake.lake.model.layout import Table, folded
+from swanlake.lake.model.operations import (
     Commit,
     CreateSchema,
     CreateTable,
     Delete,
     DropSchema,
     DropTable,
-    Fold,
+    FlushInlined,
     InlineDelete,
-    InlinedRows,
     InlineInsert,
     Insert,
     Merge,
     Rewrite,
 )
 
-#: How ledger entries begin that are a commit's own id.
+#: The prefix of the ledger entry with a commit's own id.
 COMMIT_ENTRY = "commit:"
-_UNCONNECTED = (Insert, InlineInsert, InlineDelete, Delete, CreateTable)
+_INDEPENDENT = (Insert, InlineInsert, InlineDelete, Delete, CreateTable)
 
 
-def touches(commit: Commit) -> list[Touch]:
-    """What a commit does to tables that were there before it."""
-    found = []
+def table_intents(commit: Commit) -> list[TableIntent]:
+    """What a commit does to existing tables."""
+    intents = []
     for operation in commit.operations:
         match operation:
             case Insert(table=Table() as table) | InlineInsert(table=Table() as table):
-                act = Act.APPEND if operation.blind else Act.INSERT
+                action = Action.APPEND if operation.blind else Action.INSERT
             case Delete(table=table):
-                act = Act.DELETE
+                action = Action.DELETE
             case InlineDelete(table=table):
-                act = Act.INLINED_DELETE
+                action = Action.INLINED_DELETE
             case Merge(table=table):
-                act = Act.MERGE
+                action = Action.MERGE
             case Rewrite(table=table):
-                act = Act.REWRITE
-            case Fold(table=table):
-                act = Act.FLUSH
+                action = Action.REWRITE
+            case FlushInlined(table=table):
+                action = Action.FLUSH
             case _:
                 continue
-        found.append(Touch(act, table.id, table.full_name))
-    return found
+        intents.append(TableIntent(action, table.id, table.full_name))
+    return intents
 
 
-def drops(
-    commit: Commit,
-    schemas: dict[str, Row[Any]],
-    objects: dict[tuple[int, str], tuple[str, int]],
-) -> list[Touch]:
-    """The tables that a commit drops, out of the schemas, tables and views of its base."""
-    found = []
+def drop_intents(
+    commit: Commit, schemas: dict[str, Row[Any]], objects: dict[tuple[int, str], tuple[str, int]]
+) -> list[TableIntent]:
+    """The tables that a commit drops, among the schemas, tables and views of its base."""
+    intents = []
     wanted: str | None
     made = {tuple(map(folded, name)) for name in created_names(commit)}
     for operation in commit.operations:
@@ -75,22 +72,18 @@ def drops(
             if row is None or schema_id != row.schema_id or kind != "table":
                 continue
             if wanted is None or name == wanted:
-                act = Act.REPLACE if (folded(schema), name) in made else Act.DROP
-                found.append(Touch(act, table_id, f"{row.schema_name}.{name}"))
-    return found
+                act = Action.REPLACE if (folded(schema), name) in made else Action.DROP
+                intents.append(TableIntent(act, table_id, f"{row.schema_name}.{name}"))
+    return intents
 
 
 def dropped_names(commit: Commit) -> list[tuple[str, ...]]:
-    """The names of the tables that a commit drops one by one."""
-    return [
-        (operation.schema, operation.name)
-        for operation in commit.operations
-        if isinstance(operation, DropTable)
-    ]
+    """The tables that a commit drops by name."""
+    return [(operation.schema, operation.name) for operation in commit.of_type(DropTable)]
 
 
 def created_names(commit: Commit) -> list[tuple[str, ...]]:
-    """The names a commit gives to new schemas and tables."""
+    """The names of the schemas and tables that a commit creates."""
     names: list[tuple[str, ...]] = []
     for operation in commit.operations:
         match operation:
@@ -115,30 +108,10 @@ def file_ids(commit: Commit) -> set[int]:
     return ids
 
 
-def inlined_rows(commit: Commit) -> list[InlinedRows]:
-    """The tables of rows in the metadata that a commit empties."""
-    return [
-        rows
-        for operation in commit.operations
-        if isinstance(operation, Fold)
-        for rows in operation.inlined
-    ]
-
-
 def inlining_tables(commit: Commit) -> list[int]:
-    """The tables that were there before a commit and get rows in the metadata from it."""
-    return sorted(
-        {
-            operation.table.id
-            for operation in commit.operations
-            if isinstance(operation, InlineInsert) and isinstance(operation.table, Table)
-        }
-    )
-
-
-def makes_tables(commit: Commit) -> bool:
-    """True if there are tables after a commit that were not there before it."""
-    return any(isinstance(operation, CreateTable) for operation in commit.operations)
+    """The existing tables for which a commit inlines rows."""
+    tables = [operation.table for operation in commit.of_type(InlineInsert)]
+    return sorted({table.id for table in tables if isinstance(table, Table)})
 
 
 def needs_names(operations: Iterable[Any]) -> bool:
@@ -150,44 +123,46 @@ def needs_names(operations: Iterable[Any]) -> bool:
 
 
 def ledger_entries(commit: Commit) -> Sequence[str]:
-    """What a commit leaves in the ledger: its own id, the work it was for, and its notes."""
+    """The ledger entries of a commit: its own id, its work and its notes."""
     return (own_entry(commit), *commit.ledger, *commit.notes)
 
 
 def own_entry(commit: Commit) -> str:
-    """The entry by which a commit finds out whether it happened."""
+    """The entry by which a retry finds out whether the commit succeeded."""
     return f"{COMMIT_ENTRY}{commit.id}"
 
 
-def unconnected(commits: Sequence[Commit]) -> list[list[Commit]]:
-    """The commits in their order, in groups in which none asks the catalog for what another wrote.
+def independent_groups(commits: Sequence[Commit]) -> list[list[Commit]]:
+    """The commits in their order, in groups in which none reads what another wrote.
 
-    Those only change rows, of tables of their own, or make tables; several may append to one.
+    Those of a group only create tables or change rows of different tables; several may append to
+    the same table.
     """
     groups: list[list[Commit]] = []
-    acts: dict[int, set[Act]] = {}
+    seen: dict[int, set[Action]] = {}
     for commit in commits:
-        mine = _acts(commit)
-        is_free = mine is not None and all(
-            acts.get(id, set()) | done <= {Act.APPEND} for id, done in mine.items() if id in acts
+        actions = _actions_by_table(commit)
+        is_independent = actions is not None and all(
+            seen.get(id, set()) | done <= {Action.APPEND}
+            for id, done in actions.items()
+            if id in seen
         )
-        if not groups or not is_free or _acts(groups[-1][0]) is None:
+        if not groups or not is_independent or _actions_by_table(groups[-1][0]) is None:
             groups.append([])
-            acts = {}
+            seen = {}
         groups[-1].append(commit)
-        for id, done in (mine or {}).items():
-            acts.setdefault(id, set()).update(done)
+        for id, done in (actions or {}).items():
+            seen.setdefault(id, set()).update(done)
     return groups
 
 
-def _acts(commit: Commit) -> dict[int, set[Act]] | None:
-    """What a commit does to which tables; None if it does more, or must look at the past."""
-    acts: dict[int, set[Act]] = {}
-    for operation in commit.operations:
-        if not isinstance(operation, _UNCONNECTED):
-            return None
-    if commit.ledger or (makes_tables(commit) and commit.base is not None):
+def _actions_by_table(commit: Commit) -> dict[int, set[Action]] | None:
+    """The actions of a commit by table; None if it does more, or must read the history."""
+    if not all(isinstance(operation, _INDEPENDENT) for operation in commit.operations):
         return None
-    for touch in touches(commit):
-        acts.setdefault(touch.table_id, set()).add(touch.act)
-    return acts
+    if commit.ledger or (commit.of_type(CreateTable) and commit.base is not None):
+        return None
+    actions: dict[int, set[Action]] = {}
+    for intent in table_intents(commit):
+        actions.setdefault(intent.table_id, set()).add(intent.action)
+    return actions

@@ -1,18 +1,18 @@
-"""The rows of compactions: other files, and in every snapshot the same rows.
+"""Plans compactions: other files, and the same rows in every snapshot.
 
-Files that are replaced leave the catalog at once, as in a merge by the stock extension; no snapshot
-needs them. What the stock extension does otherwise when it rewrites files is not taken over:
+Replaced files leave the catalog at once, as in a merge by the stock extension; no snapshot needs
+them. Rewrites differ from the stock extension in two ways:
 
-- It ends the old files and begins new ones, and its change feed then shows an update of every row
-  that was kept. Here new files take their places in the past.
-- It narrows the statistics of the table to the rows that are left. Its optimizer trusts them for
-  time travel and the change feed too, which read the others, and gives wrong values: an ORDER BY on
-  a column that was 0 before and is at least 4 now returns 256 for it. Here they stay as wide.
+- It ends the old files and adds new ones, so its change feed shows an update of every
+  remaining row. Here the new files replace the old ones in the past.
+- It narrows the table's statistics to the remaining rows. Its optimizer trusts them for time travel
+  and the change feed too, which read the other rows, and returns wrong values: an ORDER BY on a
+  column that was 0 and now is at least 4 returns 256 for it. Here they are never narrowed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,25 +20,23 @@ from sqlalchemy import Row, delete
 from sqlalchemy import Table as SqlTable
 
 from swanlake.errors import CommitConflict, InvalidRequest
-from swanlake.lake.changes import Change, ChangeType
-from swanlake.lake.draft import Draft
-from swanlake.lake.inlined_tables import deletes_table, inlined_table
-from swanlake.lake.layout import DataFile, Table
-from swanlake.lake.operations import Fold, Merge, PlacedFile, Rewrite
-from swanlake.lake.plan_data import add_data_file, add_delete_file, write_stats
-from swanlake.lake.state import LiveTable
-from swanlake.lake.stats import merge
-from swanlake.lake.store import Write
+from swanlake.lake.commit.changes import ChangeType
+from swanlake.lake.commit.draft import Draft
+from swanlake.lake.commit.plan_data import add_data_file, write_stats
+from swanlake.lake.commit.state import LiveTable
+from swanlake.lake.files.inlined_tables import deletes_table, inlined_table
+from swanlake.lake.metastore.tables import batches
+from swanlake.lake.model.layout import DataFile, Table
+from swanlake.lake.model.operations import FlushInlined, Merge, PlacedFile, Rewrite
+from swanlake.lake.model.stats import merge
 
-#: What the catalog knows of a data file by its id.
+#: The tables with rows of a data file.
 _PARTS = ("data_file", "file_column_stats", "file_variant_stats", "file_partition_value")
-#: Databases limit how many parameters a statement takes.
-_IDS_AT_ONCE = 500
 
 
 def merge_files(draft: Draft, operation: Merge) -> None:
-    """One file in the place of several, in every snapshot that saw them."""
-    table = draft.live(operation.table)
+    """One file replaces several, in every snapshot that saw them."""
+    table = draft.live_table(operation.table)
     sources = [draft.live_file(operation.table, file_id) for file_id in operation.sources]
     for source in sources:
         if (
@@ -49,23 +47,21 @@ def merge_files(draft: Draft, operation: Merge) -> None:
                 f"Cannot merge files of the table {operation.table.full_name}: rows were "
                 f"deleted from data file {source.data_file_id}. Read the table again and repeat it."
             )
-    _forget(draft, table, sources)
-    add_data_file(
-        draft,
-        table.id,
-        draft.new_file_id(),
+    _remove_files(draft, table, sources)
+    merged = PlacedFile(
         operation.file,
-        begin_snapshot=operation.begin_snapshot,
-        row_id_start=operation.row_id_start,
+        operation.begin_snapshot,
+        operation.row_id_start,
+        operation.partial_max,
         partition_id=_one_partition(operation.table, sources),
-        partial_max=operation.partial_max,
     )
+    add_data_file(draft, table.id, merged)
     _compacted(draft, table.id, ChangeType.MERGE_ADJACENT)
 
 
 def rewrite_files(draft: Draft, operation: Rewrite) -> None:
-    """Files without deleted rows in the place of some with them, in every snapshot."""
-    table = draft.live(operation.table)
+    """Files without deleted rows replace files with them, in every snapshot."""
+    table = draft.live_table(operation.table)
     sources = []
     for read in operation.sources:
         sources.append(draft.live_file(operation.table, read.data_file_id))
@@ -76,16 +72,16 @@ def rewrite_files(draft: Draft, operation: Rewrite) -> None:
                 f"{read.data_file_id} has another delete file ({current}) than the one that was "
                 f"read ({read.delete_file_id}). Read the table again and repeat it."
             )
-    _forget(draft, table, sources)
+    _remove_files(draft, table, sources)
     ids = {source.data_file_id for source in sources}
-    _forget_deletes(draft, table, ids)
+    _remove_deletes(draft, table, ids)
     for placed in operation.files:
-        _place(draft, table, placed)
+        add_data_file(draft, table.id, placed)
     now = [placed.file for placed in operation.files if placed.end_snapshot is None]
     rows = table.record_count - sum(source.record_count for source in sources)
     size = table.file_size_bytes - sum(source.file_size_bytes for source in sources)
-    # A fork has the numbers of its parent, whose rewrites may have left less than the fork still
-    # sees. The stock extension cannot read a table with a negative one at all.
+    # A fork has its parent's totals, which a rewrite of the parent may have made too small. The
+    # stock extension cannot read a table with a negative total.
     write_stats(
         draft,
         replace(
@@ -97,31 +93,31 @@ def rewrite_files(draft: Draft, operation: Rewrite) -> None:
     _compacted(draft, table.id, ChangeType.REWRITE_DELETE)
 
 
-def fold_rows(draft: Draft, operation: Fold) -> None:
-    """Files in the place of rows that the metadata kept."""
-    table = draft.live(operation.table)
+def flush_inlined_rows(draft: Draft, operation: FlushInlined) -> None:
+    """Files replace inlined rows, in every snapshot that saw them."""
+    table = draft.live_table(operation.table)
     for rows in operation.inlined:
         if draft.state.inlined_rows.get(rows.table_name) != rows.count:
             raise CommitConflict(
-                f"Cannot fold the inlined rows of the table {operation.table.full_name}: others "
-                f"are in {rows.table_name} than those that were read. Read the table again and "
+                f"Cannot flush the inlined rows of the table {operation.table.full_name}: "
+                f"{rows.table_name} has changed since it was read. Read the table again and "
                 "repeat it."
             )
         inlined = inlined_table(draft.tables, rows.table_name)
         known = inlined.c.begin_snapshot <= operation.table.snapshot_id
-        draft.also(Write(delete(inlined).where(known)))
+        draft.add_write(delete(inlined).where(known))
     for placed in operation.files:
-        _place(draft, table, placed)
+        add_data_file(draft, table.id, placed)
     now = [placed.file for placed in operation.files if placed.end_snapshot is None]
     write_stats(draft, _with_files(table, operation.table, now))
-    draft.changed(Change(ChangeType.INLINE_FLUSH, table.id))
+    draft.add_change(ChangeType.INLINE_FLUSH, table.id)
 
 
 def _compacted(draft: Draft, table_id: int, change: ChangeType) -> None:
-    draft.changed(Change(change, table_id))
-    # A delete that the stock extension inlines does not look for compactions, names a file that is
-    # no longer there and is lost. It does look for this one, and fails.
-    draft.changed(Change(ChangeType.INLINE_FLUSH, table_id))
+    draft.add_change(change, table_id)
+    # The stock extension does not check its inlined deletes against compactions: they would name
+    # a replaced file and be lost. It does check against this change, and fails.
+    draft.add_change(ChangeType.INLINE_FLUSH, table_id)
 
 
 def _one_partition(table: Table, sources: Sequence[Row[Any]]) -> int | None:
@@ -133,73 +129,42 @@ def _one_partition(table: Table, sources: Sequence[Row[Any]]) -> int | None:
     return next(iter(partitions), None)
 
 
-def _forget(draft: Draft, table: LiveTable, sources: Sequence[Row[Any]]) -> None:
-    """Takes data files out of the catalog; they are deleted when nobody reads them any more."""
+def _remove_files(draft: Draft, table: LiveTable, sources: Sequence[Row[Any]]) -> None:
+    """Removes data files from the catalog and lists them for deletion."""
     for source in sources:
         _schedule(draft, table, source.data_file_id, source)
     for name in _PARTS:
         _remove(draft, getattr(draft.tables, name), (source.data_file_id for source in sources))
 
 
-def _forget_deletes(draft: Draft, table: LiveTable, ids: set[int]) -> None:
-    """Takes everything that says which rows of data files are deleted out of the catalog."""
+def _remove_deletes(draft: Draft, table: LiveTable, ids: set[int]) -> None:
+    """Removes the deletes of data files, in delete files and inlined, from the catalog."""
     for file in draft.state.all_delete_files:
         if file.data_file_id in ids:
             _schedule(draft, table, file.delete_file_id, file)
     _remove(draft, draft.tables.delete_file, ids)
     inlined = deletes_table(draft.tables, table.id)
-    for some in _some_at_once(ids & draft.state.inlined_deletes):
-        draft.also(Write(delete(inlined).where(inlined.c.file_id.in_(some))))
+    for batch in batches(sorted(ids & draft.state.inlined_deletes)):
+        draft.add_write(delete(inlined).where(inlined.c.file_id.in_(batch)))
 
 
 def _remove(draft: Draft, part: SqlTable, ids: Iterable[int]) -> None:
-    for some in _some_at_once(ids):
-        draft.also(Write(delete(part).where(part.c.data_file_id.in_(some))))
-
-
-def _some_at_once(ids: Iterable[int]) -> Iterator[list[int]]:
-    every = sorted(ids)
-    for start in range(0, len(every), _IDS_AT_ONCE):
-        yield every[start : start + _IDS_AT_ONCE]
+    for batch in batches(sorted(ids)):
+        draft.add_write(delete(part).where(part.c.data_file_id.in_(batch)))
 
 
 def _schedule(draft: Draft, table: LiveTable, file_id: int, file: Row[Any]) -> None:
-    whole = not file.path_is_relative
-    draft.add(
+    is_absolute = not file.path_is_relative
+    draft.add_row(
         draft.tables.files_scheduled_for_deletion,
         data_file_id=file_id,
-        path=file.path if whole else table.path + file.path,
-        path_is_relative=not whole and table.path_is_relative,
+        path=file.path if is_absolute else table.path + file.path,
+        path_is_relative=not is_absolute and table.path_is_relative,
     )
-
-
-def _place(draft: Draft, table: LiveTable, placed: PlacedFile) -> None:
-    file_id = draft.new_file_id()
-    add_data_file(
-        draft,
-        table.id,
-        file_id,
-        placed.file,
-        begin_snapshot=placed.begin_snapshot,
-        row_id_start=placed.row_id_start,
-        partition_id=placed.partition_id,
-        partial_max=placed.partial_max,
-        end_snapshot=placed.end_snapshot,
-    )
-    if placed.deletes is not None:
-        add_delete_file(
-            draft,
-            table.id,
-            file_id,
-            placed.deletes.file,
-            begin_snapshot=placed.deletes.begin_snapshot,
-            end_snapshot=placed.end_snapshot,
-            partial_max=placed.deletes.partial_max,
-        )
 
 
 def _with_files(live: LiveTable, table: Table, files: Iterable[DataFile]) -> LiveTable:
-    """The statistics of a table whose rows were counted when they were inlined."""
+    """The table's statistics with new files, whose rows were counted when they were inlined."""
     types = {leaf.id: leaf.type for leaf in table.leaves()}
     columns = dict(live.columns)
     size = live.file_size_bytes

@@ -1,4 +1,4 @@
-"""The rows of data files, rows in the metadata, deleted rows and statistics."""
+"""Plans inserts and deletes: data files, inlined rows, delete files and statistics."""
 
 from __future__ import annotations
 
@@ -9,95 +9,96 @@ from typing import Any
 from sqlalchemy.schema import CreateTable as MakeTable
 
 from swanlake.errors import CommitConflict
-from swanlake.lake.changes import Change, ChangeType
-from swanlake.lake.draft import Draft, update_by
-from swanlake.lake.inlined_tables import (
+from swanlake.lake.commit.changes import ChangeType
+from swanlake.lake.commit.draft import Draft, update_by
+from swanlake.lake.commit.state import LiveTable
+from swanlake.lake.files.inlined_tables import (
     deletes_table,
-    ending,
+    end_statement,
     inlined_name,
-    insertion,
+    insert_statement,
     rows_table,
     value_key,
 )
-from swanlake.lake.layout import Column, ColumnStats, DataFile, DeleteFile, Table
-from swanlake.lake.operations import CreateTable, Delete, InlineDelete, InlineInsert, Insert
-from swanlake.lake.state import LiveTable
-from swanlake.lake.stats import TableColumnStats, merge
-from swanlake.lake.store import Write
+from swanlake.lake.model.layout import Column, ColumnStats, Table
+from swanlake.lake.model.operations import (
+    CreateTable,
+    Delete,
+    InlineDelete,
+    InlineInsert,
+    Insert,
+    PlacedDeletes,
+    PlacedFile,
+)
+from swanlake.lake.model.stats import TableColumnStats, merge
 
 
 def add_files(draft: Draft, operation: Insert) -> None:
-    """New data files, with the table's statistics brought up to date."""
+    """Adds data files, and updates the table's statistics."""
     if not operation.files:
         return
     live, types = _target(draft, operation.table)
     row_id = live.next_row_id
     for file in operation.files:
-        add_data_file(
-            draft,
-            live.id,
-            draft.new_file_id(),
-            file,
-            begin_snapshot=draft.snapshot_id,
-            row_id_start=row_id,
-            partition_id=_partition_id(draft, operation, live.id),
-        )
+        partition_id = _partition_id(draft, operation, live.id)
+        new = PlacedFile(file, draft.snapshot_id, row_id, partition_id=partition_id)
+        add_data_file(draft, live.id, new)
         row_id += file.record_count
     live = _with_stats(live, types, *(file.column_stats for file in operation.files))
     size = live.file_size_bytes + sum(file.file_size_bytes for file in operation.files)
     new_rows = row_id - live.next_row_id
     _count_rows(draft, replace(live, file_size_bytes=size), new_rows, new_rows)
-    draft.changed(Change(ChangeType.INSERTED, live.id))
+    draft.add_change(ChangeType.INSERTED, live.id)
 
 
 def add_inlined_rows(draft: Draft, operation: InlineInsert) -> None:
-    """New rows in the metadata, with the table's statistics brought up to date."""
+    """Adds inlined rows, and updates the table's statistics."""
     if not operation.rows:
         return
     live, types = _target(draft, operation.table)
     columns = operation.table.columns
     if live.id not in draft.inlined_versions:
-        make_inlined_tables(draft, live.id, columns)
+        create_inlined_tables(draft, live.id, columns)
     name = inlined_name(live.id, draft.inlined_versions[live.id])
     new_ids = 0 if operation.row_ids else len(operation.rows)
     row_ids = operation.row_ids or range(live.next_row_id, live.next_row_id + new_ids)
     rows = [
         {"row_id": row_id, "begin_snapshot": draft.snapshot_id, "end_snapshot": None}
-        | {value_key(place): value for place, value in enumerate(values)}
+        | {value_key(index): value for index, value in enumerate(values)}
         for row_id, values in zip(row_ids, operation.rows, strict=True)
     ]
-    draft.also(Write(insertion(draft.tables, name, columns), rows))
+    draft.add_write(insert_statement(draft.tables, name, columns), rows)
     live = _with_stats(live, types, operation.column_stats)
     _count_rows(draft, live, len(rows), new_ids)
-    draft.new_file_id()  # of no file: clients keep table statistics by it
-    draft.changed(Change(ChangeType.INLINED_INSERT, live.id))
+    draft.new_file_id()  # of no file: clients cache table statistics by the next one
+    draft.add_change(ChangeType.INLINED_INSERT, live.id)
 
 
-def make_inlined_tables(draft: Draft, table_id: int, columns: tuple[Column, ...]) -> None:
-    """Tables of the metadata for rows of a table, and for deletes from its files.
+def create_inlined_tables(draft: Draft, table_id: int, columns: tuple[Column, ...]) -> None:
+    """Creates a table's inlined tables, for rows and for deletes from its files.
 
-    They are a new version of the schema: clients that keep the old one would not look into them.
-    Without a table for deletes the stock extension asks before every query whether there is one.
+    They raise the schema version: clients that cached the old one would not read them. Without a
+    table for deletes, the stock extension checks for one before every query.
     """
     draft.change_schema()
     version = draft.inlined_versions[table_id] = draft.schema_version
-    made = rows_table(draft.tables, table_id, version, columns)
-    for table in (made, deletes_table(draft.tables, table_id)):
-        draft.also(Write(MakeTable(table, if_not_exists=True)))
-    draft.add(
+    inlined = rows_table(draft.tables, table_id, version, columns)
+    for table in (inlined, deletes_table(draft.tables, table_id)):
+        draft.add_write(MakeTable(table, if_not_exists=True))
+    draft.add_row(
         draft.tables.inlined_data_tables,
         table_id=table_id,
-        table_name=made.name,
+        table_name=inlined.name,
         schema_version=version,
     )
 
 
 def _with_stats(live: LiveTable, types: dict[int, str], *added: Sequence[ColumnStats]) -> LiveTable:
-    """The table with what is known of new rows; of each file, or of what else they came in."""
+    """The table with the statistics of new rows merged in."""
     stats = dict(live.columns)
     for columns in added:
         for column in columns:
-            # A column that was added later has no row: older rows may lie outside its bounds.
+            # A column that was added later has no statistics: older rows may be outside its bounds.
             if column.column_id in stats or not live.has_stats:
                 known = stats.get(column.column_id)
                 stats[column.column_id] = merge(types[column.column_id], known, column)
@@ -105,7 +106,7 @@ def _with_stats(live: LiveTable, types: dict[int, str], *added: Sequence[ColumnS
 
 
 def _count_rows(draft: Draft, live: LiveTable, rows: int, ids: int) -> None:
-    """Rows that came, those in place of others included, and the ids that were given to them."""
+    """Adds rows, replacing ones included, and newly assigned row ids to the totals."""
     write_stats(
         draft,
         replace(live, record_count=live.record_count + rows, next_row_id=live.next_row_id + ids),
@@ -113,14 +114,14 @@ def _count_rows(draft: Draft, live: LiveTable, rows: int, ids: int) -> None:
 
 
 def _target(draft: Draft, table: Table | CreateTable) -> tuple[LiveTable, dict[int, str]]:
-    """The table as it is now, and the types of its columns."""
+    """The live table, and the types of its columns."""
     if isinstance(table, CreateTable):
         leaves = [leaf for column in table.columns for leaf in column.leaves()]
         table_id = draft.new_tables[table]
         live = draft.live_tables.get(table_id) or LiveTable(table_id, "", True)
     else:
         leaves = list(table.leaves())
-        live = draft.live(table)
+        live = draft.live_table(table)
     return live, {leaf.id: leaf.type for leaf in leaves}
 
 
@@ -131,40 +132,27 @@ def _partition_id(draft: Draft, operation: Insert, table_id: int) -> int | None:
     return next((row["partition_id"] for row in made if row["table_id"] == table_id), None)
 
 
-def add_data_file(
-    draft: Draft,
-    table_id: int,
-    file_id: int,
-    file: DataFile,
-    *,
-    begin_snapshot: int,
-    row_id_start: int | None,
-    partition_id: int | None,
-    partial_max: int | None = None,
-    end_snapshot: int | None = None,
-) -> None:
-    """The rows of one data file: itself, its columns and its partition."""
-    draft.add(
+def add_data_file(draft: Draft, table_id: int, placed: PlacedFile) -> None:
+    """The rows of one data file: itself, its columns, its partition and its deletes."""
+    file, file_id = placed.file, draft.new_file_id()
+    draft.add_row(
         draft.tables.data_file,
         data_file_id=file_id,
         table_id=table_id,
-        begin_snapshot=begin_snapshot,
-        end_snapshot=end_snapshot,
-        file_order=None,
+        begin_snapshot=placed.begin_snapshot,
+        end_snapshot=placed.end_snapshot,
         path=file.path,
         path_is_relative=True,
         file_format="parquet",
         record_count=file.record_count,
         file_size_bytes=file.file_size_bytes,
         footer_size=file.footer_size,
-        row_id_start=row_id_start,
-        partition_id=partition_id,
-        encryption_key=None,
-        mapping_id=None,
-        partial_max=partial_max,
+        row_id_start=placed.row_id_start,
+        partition_id=placed.partition_id,
+        partial_max=placed.partial_max,
     )
     for column in file.column_stats:
-        draft.add(
+        draft.add_row(
             draft.tables.file_column_stats,
             data_file_id=file_id,
             table_id=table_id,
@@ -178,17 +166,19 @@ def add_data_file(
             extra_stats=column.extra,
         )
     for index, value in enumerate(file.partition_values):
-        draft.add(
+        draft.add_row(
             draft.tables.file_partition_value,
             data_file_id=file_id,
             table_id=table_id,
             partition_key_index=index,
             partition_value=value,
         )
+    if placed.deletes is not None:
+        _add_delete_file(draft, table_id, file_id, placed.deletes, placed.end_snapshot)
 
 
 def write_stats(draft: Draft, live: LiveTable) -> None:
-    """What is now known of all rows of a table."""
+    """Writes the statistics of a table."""
     before = draft.live_tables.get(live.id)
     draft.live_tables[live.id] = replace(live, has_stats=True)
     totals = {
@@ -201,13 +191,14 @@ def write_stats(draft: Draft, live: LiveTable) -> None:
         for table in (draft.tables.table_stats, draft.tables.table_column_stats):
             if table in draft.rows:  # from an earlier insert of the same commit
                 draft.rows[table] = [r for r in draft.rows[table] if r["table_id"] != live.id]
-        draft.add(draft.tables.table_stats, table_id=live.id, **totals)
+        draft.add_row(draft.tables.table_stats, table_id=live.id, **totals)
         for column in live.columns.values():
-            draft.add(draft.tables.table_column_stats, table_id=live.id, **_column_stats(column))
+            draft.add_row(
+                draft.tables.table_column_stats, table_id=live.id, **_column_stats(column)
+            )
         return
-    draft.also(
-        Write(update_by(draft.tables.table_stats, "table_id"), [{"of_table_id": live.id, **totals}])
-    )
+    statement = update_by(draft.tables.table_stats, "table_id")
+    draft.add_write(statement, [{"of_table_id": live.id, **totals}])
     merged = [
         {"of_table_id": live.id, "of_column_id": column.column_id, **_column_stats(column)}
         for column in live.columns.values()
@@ -215,14 +206,14 @@ def write_stats(draft: Draft, live: LiveTable) -> None:
     ]
     if merged:
         statement = update_by(draft.tables.table_column_stats, "table_id", "column_id")
-        draft.also(Write(statement, merged))
+        draft.add_write(statement, merged)
 
 
 def delete_rows(draft: Draft, operation: Delete) -> None:
-    """New files of deleted rows, and data files that end."""
+    """Adds delete files, and ends data files without remaining rows."""
     if not operation.files and not operation.dropped:
         return
-    table = draft.live(operation.table)
+    table = draft.live_table(operation.table)
     for deleted in operation.files:
         draft.live_file(operation.table, deleted.data_file_id)
         current = draft.state.delete_files.get(deleted.data_file_id)
@@ -233,48 +224,40 @@ def delete_rows(draft: Draft, operation: Delete) -> None:
                 f"was read ({deleted.replaces}). Read the table again and repeat it."
             )
         if current is not None:
-            draft.end(
+            draft.end_rows(
                 draft.tables.delete_file, draft.tables.delete_file.c.delete_file_id == current
             )
-        add_delete_file(
-            draft, table.id, deleted.data_file_id, deleted.file, begin_snapshot=draft.snapshot_id
-        )
+        new = PlacedDeletes(deleted.file, draft.snapshot_id)
+        _add_delete_file(draft, table.id, deleted.data_file_id, new)
     for file_id in operation.dropped:
         draft.live_file(operation.table, file_id)
-        draft.end(draft.tables.data_file, draft.tables.data_file.c.data_file_id == file_id)
-        draft.end(draft.tables.delete_file, draft.tables.delete_file.c.data_file_id == file_id)
-    draft.changed(Change(ChangeType.DELETED, table.id))
+        draft.end_rows(draft.tables.data_file, draft.tables.data_file.c.data_file_id == file_id)
+        draft.end_rows(draft.tables.delete_file, draft.tables.delete_file.c.data_file_id == file_id)
+    draft.add_change(ChangeType.DELETED, table.id)
     if operation.excludes_inlined:
-        draft.changed(Change(ChangeType.INLINED_DELETE, table.id))
+        draft.add_change(ChangeType.INLINED_DELETE, table.id)
 
 
 def delete_inlined_rows(draft: Draft, operation: InlineDelete) -> None:
-    """Rows in the metadata that end; nobody has touched any of the table's since the base."""
+    """Ends inlined rows; a conflict check ensures that none changed since the base."""
     if not operation.row_ids:
         return
-    table = draft.live(operation.table)
+    table = draft.live_table(operation.table)
     ended = [{"of_row_id": id, "end_snapshot": draft.snapshot_id} for id in operation.row_ids]
-    draft.also(Write(ending(draft.tables, operation.table_name), ended))
-    draft.changed(Change(ChangeType.INLINED_DELETE, table.id))
+    draft.add_write(end_statement(draft.tables, operation.table_name), ended)
+    draft.add_change(ChangeType.INLINED_DELETE, table.id)
 
 
-def add_delete_file(
-    draft: Draft,
-    table_id: int,
-    data_file_id: int,
-    file: DeleteFile,
-    *,
-    begin_snapshot: int,
-    end_snapshot: int | None = None,
-    partial_max: int | None = None,
+def _add_delete_file(
+    draft: Draft, table_id: int, data_file_id: int, placed: PlacedDeletes, end: int | None = None
 ) -> None:
-    """The row of one file of deleted rows."""
-    draft.add(
+    file = placed.file
+    draft.add_row(
         draft.tables.delete_file,
         delete_file_id=draft.new_file_id(),
         table_id=table_id,
-        begin_snapshot=begin_snapshot,
-        end_snapshot=end_snapshot,
+        begin_snapshot=placed.begin_snapshot,
+        end_snapshot=end,
         data_file_id=data_file_id,
         path=file.path,
         path_is_relative=True,
@@ -282,8 +265,7 @@ def add_delete_file(
         delete_count=file.delete_count,
         file_size_bytes=file.file_size_bytes,
         footer_size=file.footer_size,
-        encryption_key=None,
-        partial_max=partial_max,
+        partial_max=placed.partial_max,
     )
 
 

@@ -1,4 +1,4 @@
-"""The rows of schemas, tables, columns and options."""
+"""Plans changes of schemas, tables and options."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ from sqlalchemy import Table as SqlTable
 from sqlalchemy import delete
 
 from swanlake.errors import AlreadyExists, InvalidRequest, NotFound
-from swanlake.lake.changes import Change, ChangeType
-from swanlake.lake.draft import Draft
-from swanlake.lake.inlined_tables import can_inline
-from swanlake.lake.layout import Column, DefaultKind, directory_name, folded
-from swanlake.lake.operations import CreateSchema, CreateTable, DropSchema, DropTable, SetProperty
-from swanlake.lake.plan_data import make_inlined_tables
-from swanlake.lake.store import Write
+from swanlake.lake.commit.changes import ChangeType
+from swanlake.lake.commit.draft import Draft
+from swanlake.lake.commit.plan_data import create_inlined_tables
+from swanlake.lake.files.inlined_tables import can_inline
+from swanlake.lake.model.layout import Column, DefaultKind, directory_name, folded
+from swanlake.lake.model.operations import (
+    CreateSchema,
+    CreateTable,
+    DropSchema,
+    DropTable,
+    SetProperty,
+)
 
-#: A name that may be a directory as it is; any other is replaced by the object's UUID.
-#: What ends together with a table, besides the row of the table itself.
+#: The tables whose rows end together with a table.
 _PARTS_OF_A_TABLE = (
     "partition_info",
     "column",
@@ -27,32 +31,31 @@ _PARTS_OF_A_TABLE = (
 
 
 def create_schema(draft: Draft, operation: CreateSchema) -> None:
-    """A new schema."""
+    """Creates a schema."""
     key = folded(operation.name)
     if key in draft.schemas or key in draft.new_schemas:
         raise AlreadyExists(f"The schema {operation.name} exists already.")
     schema_id = draft.new_schemas[key] = draft.new_catalog_id()
-    draft.add(
+    draft.add_row(
         draft.tables.schema,
         schema_id=schema_id,
         schema_uuid=str(operation.uuid),
         begin_snapshot=draft.snapshot_id,
-        end_snapshot=None,
         schema_name=operation.name,
         path=directory_name(operation.name, operation.uuid),
         path_is_relative=True,
     )
     draft.change_schema()
-    draft.changed(Change(ChangeType.CREATED_SCHEMA, name=(operation.name,)))
+    draft.add_change(ChangeType.CREATED_SCHEMA, None, operation.name)
 
 
 def drop_schema(draft: Draft, operation: DropSchema) -> None:
-    """The end of a schema, and with ``cascade`` of what is in it."""
+    """Drops a schema, and with ``cascade`` what is in it."""
     row = draft.schemas.pop(folded(operation.name), None)
     if row is None:
         raise NotFound(f"There is no schema {operation.name}.", identifier="SCHEMA_NOT_FOUND")
     inside = [
-        (kind, id) for (schema, _), (kind, id) in draft.taken.items() if schema == row.schema_id
+        (kind, id) for (schema, _), (kind, id) in draft.objects.items() if schema == row.schema_id
     ]
     macros = [(kind, id) for schema, id, kind in draft.state.macros if schema == row.schema_id]
     if (inside or macros) and not operation.cascade:
@@ -66,33 +69,32 @@ def drop_schema(draft: Draft, operation: DropSchema) -> None:
         if kind == "table":
             _end_table(draft, id)
         else:
-            draft.end(draft.tables.view, draft.tables.view.c.view_id == id)
-            draft.changed(Change(ChangeType.DROPPED_VIEW, id))
+            draft.end_rows(draft.tables.view, draft.tables.view.c.view_id == id)
+            draft.add_change(ChangeType.DROPPED_VIEW, id)
     for kind, id in macros:
-        draft.changed(Change(ChangeType(f"dropped_{kind}_macro"), id))
-    draft.taken = {key: value for key, value in draft.taken.items() if key[0] != row.schema_id}
-    draft.end(draft.tables.macro, draft.tables.macro.c.schema_id == row.schema_id)
-    draft.end(draft.tables.schema, draft.tables.schema.c.schema_id == row.schema_id)
+        draft.add_change(ChangeType(f"dropped_{kind}_macro"), id)
+    draft.objects = {key: value for key, value in draft.objects.items() if key[0] != row.schema_id}
+    draft.end_rows(draft.tables.macro, draft.tables.macro.c.schema_id == row.schema_id)
+    draft.end_rows(draft.tables.schema, draft.tables.schema.c.schema_id == row.schema_id)
     draft.change_schema()
-    draft.changed(Change(ChangeType.DROPPED_SCHEMA, row.schema_id))
+    draft.add_change(ChangeType.DROPPED_SCHEMA, row.schema_id)
 
 
 def create_table(draft: Draft, operation: CreateTable) -> None:
-    """A new table with its columns, partition keys and sort keys."""
+    """Creates a table with its columns, partition keys and sort keys."""
     schema_id = draft.schema_id(operation.schema)
     key = (schema_id, folded(operation.name))
-    if key in draft.taken:
+    if key in draft.objects:
         raise AlreadyExists(
-            f"There is a {draft.taken[key][0]} {operation.schema}.{operation.name} already."
+            f"The {draft.objects[key][0]} {operation.schema}.{operation.name} exists already."
         )
     table_id = draft.new_tables[operation] = draft.new_catalog_id()
-    draft.taken[key] = ("table", table_id)
-    draft.add(
+    draft.objects[key] = ("table", table_id)
+    draft.add_row(
         draft.tables.table,
         table_id=table_id,
         table_uuid=str(operation.uuid),
         begin_snapshot=draft.snapshot_id,
-        end_snapshot=None,
         schema_id=schema_id,
         table_name=operation.name,
         path=directory_name(operation.name, operation.uuid),
@@ -103,44 +105,43 @@ def create_table(draft: Draft, operation: CreateTable) -> None:
     _add_partitioning(draft, table_id, operation)
     _add_sorting(draft, table_id, operation)
     draft.change_schema()
-    draft.add(
+    draft.add_row(
         draft.tables.schema_versions,
         begin_snapshot=draft.snapshot_id,
         schema_version=draft.schema_version,
         table_id=table_id,
     )
-    if _may_keep_rows(draft, schema_id, table_id, operation):
-        make_inlined_tables(draft, table_id, operation.columns)
-    name = (draft.schema_name(operation.schema), operation.name)
-    draft.changed(Change(ChangeType.CREATED_TABLE, name=name))
+    if _will_inline(draft, schema_id, table_id, operation):
+        create_inlined_tables(draft, table_id, operation.columns)
+    schema = draft.schema_name(operation.schema)
+    draft.add_change(ChangeType.CREATED_TABLE, None, schema, operation.name)
 
 
-def _may_keep_rows(draft: Draft, schema_id: int, table_id: int, operation: CreateTable) -> bool:
-    """True if small inserts will go into the metadata, which had better have a table for them.
+def _will_inline(draft: Draft, schema_id: int, table_id: int, operation: CreateTable) -> bool:
+    """True if small inserts will be inlined, so that the inlined table is created right away.
 
-    To make it with the first of them is another version of the schema, for which every client reads
-    the whole catalog again.
+    Creating it with the first insert would raise the schema version again, and every client would
+    reload the catalog.
     """
     options = draft.state.options
-    if options.of_catalog("encrypted") == "true" or not can_inline(operation):
+    if options.catalog_option("encrypted") == "true" or not can_inline(operation):
         return False
-    return (options.of_table(schema_id, table_id).inlined_rows or 0) > 0
+    return (options.table_options(schema_id, table_id).inlined_rows or 0) > 0
 
 
 def _add_column(draft: Draft, table_id: int, column: Column, parent: int | None) -> None:
     default = column.default
-    literal = default is not None and default.kind is DefaultKind.LITERAL
-    draft.add(
+    is_literal = default is not None and default.kind is DefaultKind.LITERAL
+    draft.add_row(
         draft.tables.column,
         column_id=column.id,
         begin_snapshot=draft.snapshot_id,
-        end_snapshot=None,
         table_id=table_id,
         column_order=column.id,
         column_name=column.name,
         column_type=column.type,
-        initial_default=default.text if default is not None and literal else None,
-        # The stock extension writes a default that is not there as this word.
+        initial_default=default.text if default is not None and is_literal else None,
+        # The stock extension writes a missing default as this word.
         default_value="NULL" if default is None else default.text,
         nulls_allowed=column.nullable,
         parent_column=parent,
@@ -155,15 +156,14 @@ def _add_partitioning(draft: Draft, table_id: int, operation: CreateTable) -> No
     if not operation.partition_keys:
         return
     partition_id = draft.new_catalog_id()
-    draft.add(
+    draft.add_row(
         draft.tables.partition_info,
         partition_id=partition_id,
         table_id=table_id,
         begin_snapshot=draft.snapshot_id,
-        end_snapshot=None,
     )
     for index, key in enumerate(operation.partition_keys):
-        draft.add(
+        draft.add_row(
             draft.tables.partition_column,
             partition_id=partition_id,
             table_id=table_id,
@@ -177,15 +177,11 @@ def _add_sorting(draft: Draft, table_id: int, operation: CreateTable) -> None:
     if not operation.sort_keys:
         return
     sort_id = draft.new_catalog_id()
-    draft.add(
-        draft.tables.sort_info,
-        sort_id=sort_id,
-        table_id=table_id,
-        begin_snapshot=draft.snapshot_id,
-        end_snapshot=None,
+    draft.add_row(
+        draft.tables.sort_info, sort_id=sort_id, table_id=table_id, begin_snapshot=draft.snapshot_id
     )
     for index, key in enumerate(operation.sort_keys):
-        draft.add(
+        draft.add_row(
             draft.tables.sort_expression,
             sort_id=sort_id,
             table_id=table_id,
@@ -198,45 +194,44 @@ def _add_sorting(draft: Draft, table_id: int, operation: CreateTable) -> None:
 
 
 def drop_table(draft: Draft, operation: DropTable) -> None:
-    """The end of a table."""
+    """Drops a table."""
     key = (draft.schema_id(operation.schema), folded(operation.name))
-    kind, table_id = draft.taken.pop(key, ("", 0))
+    kind, table_id = draft.objects.pop(key, ("", 0))
     if kind != "table":
         raise NotFound(
-            f"There is no table {operation.schema}.{operation.name}.",
-            identifier="TABLE_NOT_FOUND",
+            f"There is no table {operation.schema}.{operation.name}.", identifier="TABLE_NOT_FOUND"
         )
     _end_table(draft, table_id)
     draft.change_schema()
 
 
 def _end_table(draft: Draft, table_id: int) -> None:
-    draft.end(draft.tables.table, draft.tables.table.c.table_id == table_id)
+    draft.end_rows(draft.tables.table, draft.tables.table.c.table_id == table_id)
     for name in _PARTS_OF_A_TABLE:
         part: SqlTable = getattr(draft.tables, name)
-        draft.end(part, part.c.table_id == table_id)
-    draft.end(draft.tables.tag, draft.tables.tag.c.object_id == table_id)
-    draft.changed(Change(ChangeType.DROPPED_TABLE, table_id))
+        draft.end_rows(part, part.c.table_id == table_id)
+    draft.end_rows(draft.tables.tag, draft.tables.tag.c.object_id == table_id)
+    draft.add_change(ChangeType.DROPPED_TABLE, table_id)
 
 
 def set_property(draft: Draft, operation: SetProperty) -> None:
-    """An option in the place of its former value."""
+    """Replaces the value of an option."""
     scope, scope_id = None, None
     if operation.table_id is not None:
         scope, scope_id = "table", operation.table_id
     elif operation.schema_id is not None:
         scope, scope_id = "schema", operation.schema_id
     metadata = draft.tables.metadata
-    draft.also(
-        Write(
-            delete(metadata).where(
-                metadata.c.key == operation.key,
-                metadata.c.scope.is_not_distinct_from(scope),
-                metadata.c.scope_id.is_not_distinct_from(scope_id),
-            )
+    draft.add_write(
+        delete(metadata).where(
+            metadata.c.key == operation.key,
+            metadata.c.scope.is_not_distinct_from(scope),
+            metadata.c.scope_id.is_not_distinct_from(scope_id),
         )
     )
-    draft.add(metadata, key=operation.key, value=operation.value, scope=scope, scope_id=scope_id)
+    draft.add_row(
+        metadata, key=operation.key, value=operation.value, scope=scope, scope_id=scope_id
+    )
 
 
 def _default_type(column: Column) -> str:

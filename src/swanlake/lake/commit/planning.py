@@ -1,7 +1,7 @@
-"""From a Commit and the state of the catalog to the rows that are written: no I/O.
+"""Turns a Commit and the state of the catalog into the rows to write, without I/O.
 
-The rows, their order and their encoding are those of the stock extension, so that it can read,
-alter and compact what we wrote.
+Rows, order and encoding are those of the stock extension, so that it can read, alter and compact
+what SwanLake wrote.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from typing import Any
 from sqlalchemy import ColumnElement
 
 from swanlake.errors import InvalidRequest
-from swanlake.lake import plan_compaction, plan_data, plan_schemas
-from swanlake.lake.draft import Draft, Plan, State
-from swanlake.lake.operations import (
+from swanlake.lake.commit import plan_compaction, plan_data, plan_schemas
+from swanlake.lake.commit.draft import Draft, Plan, State
+from swanlake.lake.metastore.tables import CatalogTables
+from swanlake.lake.model.operations import (
     Commit,
     Compaction,
     CreateSchema,
@@ -23,7 +24,7 @@ from swanlake.lake.operations import (
     Delete,
     DropSchema,
     DropTable,
-    Fold,
+    FlushInlined,
     InlineDelete,
     InlineInsert,
     Insert,
@@ -31,7 +32,6 @@ from swanlake.lake.operations import (
     Rewrite,
     SetProperty,
 )
-from swanlake.lake.tables import CatalogTables
 
 _PLANS: dict[type, Callable[[Draft, Any], None]] = {
     CreateSchema: plan_schemas.create_schema,
@@ -45,7 +45,7 @@ _PLANS: dict[type, Callable[[Draft, Any], None]] = {
     Delete: plan_data.delete_rows,
     Merge: plan_compaction.merge_files,
     Rewrite: plan_compaction.rewrite_files,
-    Fold: plan_compaction.fold_rows,
+    FlushInlined: plan_compaction.flush_inlined_rows,
 }
 
 
@@ -58,7 +58,7 @@ def plan(
 ) -> Plan:
     """The statements of a commit, in the order in which the stock extension sends them.
 
-    ``now`` is the time of the commit for a statement that is given ``earliest``.
+    ``now`` is the time of the commit, in a statement with the parameter ``earliest``.
     """
     _check_alone(commit)
     draft = Draft(state, tables, now, earliest)
@@ -68,12 +68,12 @@ def plan(
 
 
 def _check_alone(commit: Commit) -> None:
-    """The stock extension takes a snapshot that compacted for one without changes."""
+    """A compaction is alone: to the stock extension its snapshot is one without changes."""
     kinds = {
         type(operation) if isinstance(operation, Compaction) else None
         for operation in commit.operations
     }
     if len(kinds) > 1:
         raise InvalidRequest("A commit that compacts a table can do nothing else.")
-    if commit.base is None and kinds & {Rewrite, Fold}:
+    if commit.base is None and kinds & {Rewrite, FlushInlined}:
         raise InvalidRequest("A commit that compacts a table names the snapshot it is based on.")

@@ -1,8 +1,8 @@
-"""Turns at a file, across the threads and processes of a machine.
+"""The writer lock of a catalog, and its form for SQLite: a locked file.
 
-SQLite lets a writer that finds the file locked sleep and try again, for longer each time: whoever
-comes first has the best chance, and some wait for seconds. Taking turns before that costs nothing
-and starves nobody. It is a courtesy: SQLite's own lock is what keeps the data right.
+A SQLite writer that finds the database locked sleeps and retries with growing delays, so some
+writers wait for seconds. Queueing in front of it prevents that. The writer lock only orders
+SwanLake's writers; SQLite's own lock protects the data.
 """
 
 from __future__ import annotations
@@ -10,103 +10,101 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
-import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-_CHECK_INTERVAL = 0.05
+from swanlake._internal.waiting import never_cancelled, wait
 
 
-class TurnTimeout(Exception):
-    """The turn did not come before the deadline."""
+class WriterLockTimeout(Exception):
+    """The lock was not free before the deadline."""
 
 
-class Turns(ABC):
-    """Turns at a catalog, across all processes that write to it with SwanLake."""
+class WriterLock(ABC):
+    """A lock that all SwanLake processes that write to a catalog respect."""
 
     @abstractmethod
-    def turn(
-        self, deadline: float, check: Callable[[], None] = lambda: None
+    def hold(
+        self, deadline: float, check: Callable[[], None] = never_cancelled
     ) -> AbstractContextManager[None]:
-        """Holds the turn for the block; ``deadline`` is on the monotonic clock.
+        """Holds the lock for the block; ``deadline`` is on the monotonic clock.
 
-        ``check`` is called while waiting and raises when the turn is no longer wanted.
+        ``check`` is called while waiting and raises when the caller gives up. Raises
+        WriterLockTimeout.
         """
 
 
-class FileTurns(Turns):
-    """One holder at a time, in about the order of arrival; a process that dies gives it up."""
+class FileWriterLock(WriterLock):
+    """A locked file: roughly first come, first served; a process that dies releases it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = threading.Lock()
-        self._queue: deque[threading.Event] = deque()
+        self._waiters: deque[threading.Event] = deque()
 
     @contextmanager
-    def turn(self, deadline: float, check: Callable[[], None] = lambda: None) -> Iterator[None]:
-        with self._among_threads(deadline, check):
+    def hold(self, deadline: float, check: Callable[[], None] = never_cancelled) -> Iterator[None]:
+        with self._queue_threads(deadline, check):
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
-                _lock(descriptor, deadline, check)
+                _flock(descriptor, deadline, check)
                 yield
             finally:
                 os.close(descriptor)
 
     @contextmanager
-    def _among_threads(self, deadline: float, check: Callable[[], None]) -> Iterator[None]:
-        mine = threading.Event()
+    def _queue_threads(self, deadline: float, check: Callable[[], None]) -> Iterator[None]:
+        is_first = threading.Event()
         with self._lock:
-            self._queue.append(mine)
-            if self._queue[0] is mine:
-                mine.set()
+            self._waiters.append(is_first)
+            if self._waiters[0] is is_first:
+                is_first.set()
         try:
-            _wait(mine, deadline, check)
+            _wait(is_first, deadline, check)
             yield
         finally:
             with self._lock:
-                self._queue.remove(mine)
-                if self._queue:
-                    self._queue[0].set()
+                self._waiters.remove(is_first)
+                if self._waiters:
+                    self._waiters[0].set()
 
 
-def turns_beside(path: Path) -> Path:
-    """The file at which the writers of a SQLite catalog take turns."""
+def writer_lock_path(path: Path) -> Path:
+    """The file that is the writer lock of a SQLite catalog."""
     return Path(f"{path}.turns")
 
 
-def _lock(descriptor: int, deadline: float, check: Callable[[], None]) -> None:
+def _flock(descriptor: int, deadline: float, check: Callable[[], None]) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return
     except BlockingIOError:
         pass
-    # The kernel's queue has no deadline, so a thread waits in it, with a descriptor of its own: the
-    # number of a closed one may soon be another file. If it is left waiting, closing the last of
-    # the two gives the lock back in the moment it comes.
+    # The kernel's wait has no deadline, so a thread waits, on its own descriptor: the number of a
+    # closed one may be reused. If the caller gives up, the lock is released as soon as the thread
+    # gets it, when the last of the two descriptors is closed.
     done = threading.Event()
     failures: list[OSError] = []
-    own = os.dup(descriptor)
+    duplicate = os.dup(descriptor)
 
-    def wait() -> None:
+    def acquire() -> None:
         try:
-            fcntl.flock(own, fcntl.LOCK_EX)
+            fcntl.flock(duplicate, fcntl.LOCK_EX)
         except OSError as error:
             failures.append(error)
         finally:
-            os.close(own)
+            os.close(duplicate)
             done.set()
 
-    threading.Thread(target=wait, name="swanlake-turn", daemon=True).start()
+    threading.Thread(target=acquire, name="swanlake-writer-lock", daemon=True).start()
     _wait(done, deadline, check)
     if failures:
         raise failures[0]
 
 
 def _wait(event: threading.Event, deadline: float, check: Callable[[], None]) -> None:
-    while not event.wait(max(0.0, min(_CHECK_INTERVAL, deadline - time.monotonic()))):
-        check()
-        if time.monotonic() >= deadline:
-            raise TurnTimeout("the catalog was locked by other writers until the deadline")
+    if not wait(event.wait, check, deadline):
+        raise WriterLockTimeout("the catalog was locked by other writers until the deadline")

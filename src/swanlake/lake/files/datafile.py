@@ -1,8 +1,7 @@
 """The one writer of Parquet files: data files, and the files that mark rows as deleted.
 
-DuckDB does the writing, with the field ids, names, partition folders and statistics that the stock
-DuckLake extension would have produced. What is written here becomes part of the lake by a commit;
-until then ``remove_files`` undoes it.
+DuckDB writes them, with the field ids, names, partition folders and statistics of the stock
+extension. A commit makes them part of the lake; until then ``remove_files`` undoes the write.
 """
 
 from __future__ import annotations
@@ -18,49 +17,44 @@ from uuid import uuid4
 import duckdb
 import pyarrow as pa
 
+from swanlake._internal.disk import fsync_path, make_directories
 from swanlake.errors import InvalidRequest, Unsupported
-from swanlake.lake.disk import make_directories, sync
-from swanlake.lake.files import delete, is_url
-from swanlake.lake.ids import uuid7
-from swanlake.lake.layout import Column, DataFile, DeleteFile, Table, TableOptions
-from swanlake.lake.partitioning import Partition, folder_path, partitions
-from swanlake.lake.stats import file_column_stats
-from swanlake.lake.types import duckdb_type
+from swanlake.lake.files.storage import delete, is_url
+from swanlake.lake.model.ids import uuid7
+from swanlake.lake.model.layout import Column, DataFile, DeleteFile, Table, TableOptions
+from swanlake.lake.model.partitioning import Partition, folder_path, partitions
+from swanlake.lake.model.stats import file_column_stats
+from swanlake.lake.model.type_registry import find_type
+from swanlake.lake.model.types import duckdb_type
 from swanlake.sql.quoting import identifier, literal
 
 TARGET_FILE_SIZE = 512 * 1024 * 1024
-#: Iceberg's ids for the two columns of a file of deleted rows.
+#: Iceberg's ids for the two columns of a delete file.
 _DELETE_FIELD_IDS = "{'file_path': 2147483646, 'pos': 2147483645}"
-#: The column of a file that covers several snapshots: from which one a row, or its delete, is.
+#: The column with the snapshot of a row, or of its delete, in a file that covers several.
 SNAPSHOT_ID = "_ducklake_internal_snapshot_id"
-#: The column of a file whose rows keep the ids they had in other files.
+#: The column with row ids, in a file whose rows come from other files.
 ROW_ID = "_ducklake_internal_row_id"
-#: The field ids of both; they are how readers find the columns.
+#: The field ids of both, by which readers find the columns.
 INTERNAL_FIELD_IDS = {ROW_ID: 2147483540, SNAPSHOT_ID: 2147483539}
 _PARTIAL_DELETE_FIELD_IDS = _DELETE_FIELD_IDS.replace("}", f", '{SNAPSHOT_ID}': 2147483539}}")
 _ONE_FILE = 1 << 60
 _VERSION = "V2"
 _WITH_LEVELS = "zstd"
 
-#: Values for the parameters of a query, by number or by name.
+#: Query parameters, by position or by name.
 Parameters = Sequence[object] | Mapping[str, object]
 
 
 def write_files(
-    connection: duckdb.DuckDBPyConnection,
-    query: str,
-    table: Table,
-    *,
-    parameters: Parameters = (),
+    connection: duckdb.DuckDBPyConnection, query: str, table: Table, *, parameters: Parameters = ()
 ) -> list[DataFile]:
-    """Writes the rows of a query to new files in the table's directory, and describes them.
+    """Writes the rows of a query to new files in the table's directory; no rows, no files.
 
-    The query yields the table's columns in their order; the names do not matter, and every value
-    is cast to the column's type. No rows, no files. The table's options say how files are encoded
-    and how large they become, or somewhat larger; those of a partitioned table are not split, as in
-    the stock extension. If it fails, a local directory holds what it held; an object store may keep
-    files that were complete by then, which no table refers to and
-    ``ducklake_delete_orphaned_files`` removes.
+    The query yields the table's columns in order; names do not matter, and values are cast to the
+    columns' types. The table's options set the encoding and the approximate file size; files of a
+    partitioned table are not split, as in the stock extension. After a failure a local directory is
+    unchanged; an object store may keep complete files, which are orphans.
     """
     _check_writable(table)
     query = query.strip().rstrip(";")
@@ -68,7 +62,7 @@ def write_files(
     keys = partitions(table)
     copy_options = [
         "GEOPARQUET_VERSION 'NONE'",
-        f"FIELD_IDS {_field_ids(table.columns)}",
+        f"FIELD_IDS {{{', '.join(map(_field_id, table.columns))}}}",
         *_encoding(table.options),
     ]
     folders = table.options.partition_folders
@@ -84,17 +78,14 @@ def write_files(
     else:
         size = table.options.target_file_size or TARGET_FILE_SIZE
         copy_options += [f"FILE_SIZE_BYTES {size}", "WRITE_EMPTY_FILE false"]
-    rows = rows_of(query, table, keys)
+    rows = rows_sql(query, table, keys)
     with _folder(table) as folder:
         written = _copy(connection, rows, folder, "ducklake-{uuidv7}", copy_options, parameters)
         files = {
-            one.path: DataFile(
-                # Only what is moved anyway can get another folder.
+            one.path: one.data_file(
+                # Only files that are moved can get another folder.
                 folder_path(one.path, keys) if folders and folder != table.directory else one.path,
-                one.row_count,
-                one.size,
-                one.footer_size,
-                file_column_stats(one.statistics, table),
+                table,
                 tuple((one.partition_values or {}).values()),
             )
             for one in written
@@ -103,25 +94,25 @@ def write_files(
     return list(files.values())
 
 
-def rows_of(query: str, table: Table, keys: Sequence[Partition] = ()) -> str:
-    """A query of what files hold of the rows of another: cast to the columns' types, and in order.
+def rows_sql(query: str, table: Table, keys: Sequence[Partition] = ()) -> str:
+    """SQL for the rows of a query as files hold them: cast to the columns' types, and sorted.
 
-    It fails at a NULL where none may be. Keys that are computed come behind the columns.
+    It fails at a NULL in a NOT NULL column. Computed partition keys follow the columns.
     """
     names = ", ".join(identifier(column.name) for column in table.columns)
     values = ", ".join(_value(column, table) for column in table.columns)
-    rows = f"SELECT {values} FROM ({query}\n) AS given({names})"
+    rows = f"SELECT {values} FROM ({query}\n) AS source({names})"
     if table.sort_keys and table.options.sort_inserts:
         order = ", ".join(key.sql for key in table.sort_keys)
         rows = f"SELECT * FROM ({rows}) ORDER BY {order}"
     computed = [f"{key.expression} AS {identifier(key.column)}" for key in keys if key.expression]
-    # Outside of the sort, whose expressions must not see these columns.
+    # Outside the sort, whose expressions must not see these columns.
     return f"SELECT *, {', '.join(computed)} FROM ({rows})" if computed else rows
 
 
 @dataclass(frozen=True)
-class PlainFile:
-    """A file that was written as it was asked for, and the bounds of its internal columns."""
+class UnpartitionedFile:
+    """A written file, and the bounds of its internal columns."""
 
     file: DataFile
     bounds: Mapping[str, tuple[int, int]]
@@ -135,19 +126,15 @@ def write_plain_file(
     internal: Sequence[str] = (),
     folder: str = "",
     partition_values: tuple[str | None, ...] = (),
-) -> PlainFile | None:
-    """Writes rows that are rows of the table already to one new file, in their order.
+) -> UnpartitionedFile | None:
+    """Writes rows of the table to one new file, in their order; no rows, no file.
 
-    They have the table's columns under their names, then the internal ones that are given. The
-    folder is inside the table's directory, with a slash at the end. No rows, no file.
+    They have the table's columns by name, then the ``internal`` ones. The folder is relative to the
+    table's directory, with a slash at the end.
     """
     _check_writable(table)
-    field_ids = ", ".join(
-        (
-            *map(_field_id, table.columns),
-            *(f"{literal(name)}: {INTERNAL_FIELD_IDS[name]}" for name in internal),
-        )
-    )
+    internal_ids = (f"{literal(name)}: {INTERNAL_FIELD_IDS[name]}" for name in internal)
+    field_ids = ", ".join((*map(_field_id, table.columns), *internal_ids))
     path = f"{folder}ducklake-{uuid7()}.parquet"
     copy_options = [
         "FORMAT parquet",
@@ -157,9 +144,9 @@ def write_plain_file(
         f"FIELD_IDS {{{field_ids}}}",
         *_encoding(table.options),
     ]
-    with _folder(table) as place:
-        os_path = place + path
-        if not is_url(place):
+    with _folder(table) as directory:
+        os_path = directory + path
+        if not is_url(directory):
             os.makedirs(os.path.dirname(os_path), exist_ok=True)
         returned = connection.execute(
             f"COPY ({rows}) TO {literal(os_path)} ({', '.join(copy_options)})"
@@ -168,18 +155,11 @@ def write_plain_file(
             return None
         ((_, *rest),) = returned
         one = _Written(path, *rest)
-        file = DataFile(
-            path,
-            one.row_count,
-            one.size,
-            one.footer_size,
-            file_column_stats(one.statistics, table),
-            partition_values,
-        )
-        _move(place, table, {path: file})
+        file = one.data_file(path, table, partition_values)
+        _move(directory, table, {path: file})
     found = {name: one.statistics[identifier(name)] for name in internal}
     bounds = {name: (int(stats["min"]), int(stats["max"])) for name, stats in found.items()}
-    return PlainFile(file, bounds)
+    return UnpartitionedFile(file, bounds)
 
 
 def write_delete_file(
@@ -189,10 +169,9 @@ def write_delete_file(
     positions: pa.Array | Iterable[int],
     snapshot_ids: pa.Array | Iterable[int] | None = None,
 ) -> DeleteFile:
-    """Writes the file that marks rows of a data file as deleted: their places in it, from 0 on.
+    """Writes the delete file of a data file, whose absolute path is given.
 
-    The path is that of the data file, absolute, as the catalog resolves it. A file that covers
-    several snapshots says of each row in which one it was deleted.
+    ``positions`` count from 0. A file of several snapshots has the snapshot of each delete.
     """
     _check_writable(table)
     deleted = pa.table({"pos": pa.array(positions, pa.int64())})
@@ -201,12 +180,11 @@ def write_delete_file(
         deleted = deleted.append_column(SNAPSHOT_ID, pa.array(snapshot_ids, pa.int64()))
         extra, field_ids = f", {SNAPSHOT_ID}", _PARTIAL_DELETE_FIELD_IDS
     if not deleted.num_rows:
-        raise InvalidRequest("A file of deleted rows marks at least one row.")
+        raise InvalidRequest("A delete file needs at least one row.")
     view = f"swanlake_deleted_{uuid4().hex}"
     rows = (
         f"SELECT DISTINCT {literal(data_file_path)} AS file_path, pos{extra} "
-        f"FROM {identifier(view)} "
-        "ORDER BY pos"
+        f"FROM {identifier(view)} ORDER BY pos"
     )
     options = [f"FIELD_IDS {field_ids}", f"FILE_SIZE_BYTES {_ONE_FILE}"]
     with _folder(table) as folder:
@@ -221,16 +199,16 @@ def write_delete_file(
 
 
 def remove_files(table: Table, files: Iterable[DataFile | DeleteFile]) -> None:
-    """Removes files that will not become part of the lake; one that is gone already is no error.
+    """Removes files that will not become part of the lake; missing ones are ignored.
 
-    Files at a URL are removed with the credentials of the environment, as pyarrow finds them.
+    pyarrow finds the credentials for object stores in the environment.
     """
     for file in files:
         delete(table.directory + file.path)
 
 
 class _Written(NamedTuple):
-    """What COPY returns of one file; the path is relative to where it was told to write."""
+    """COPY's result for one file; the path is relative to COPY's target."""
 
     path: str
     row_count: int
@@ -238,6 +216,11 @@ class _Written(NamedTuple):
     footer_size: int
     statistics: dict[str, dict[str, str]]
     partition_values: dict[str, str | None] | None
+
+    def data_file(self, path: str, table: Table, values: tuple[str | None, ...]) -> DataFile:
+        """The data file at its final path, with its partition values."""
+        stats = file_column_stats(self.statistics, table)
+        return DataFile(path, self.row_count, self.size, self.footer_size, stats, values)
 
 
 def _copy(
@@ -251,7 +234,7 @@ def _copy(
     all_options = [
         "FORMAT parquet",
         "RETURN_STATS",
-        "OVERWRITE_OR_IGNORE",  # the folder is not empty, and the names are new
+        "OVERWRITE_OR_IGNORE",  # the folder may not be empty, and the names are unique
         f"FILENAME_PATTERN {literal(name)}",
         *options,
     ]
@@ -270,9 +253,9 @@ def _copy(
 
 @contextmanager
 def _folder(table: Table) -> Iterator[str]:
-    """Where COPY writes: beside the table's files, or right there where nothing can be moved.
+    """Where COPY writes: a temporary folder, or the table's directory in an object store.
 
-    DuckDB leaves what it wrote behind when it fails, under names that it does not tell.
+    When COPY fails, DuckDB leaves files behind under unknown names.
     """
     if is_url(table.directory):
         yield table.directory
@@ -286,30 +269,29 @@ def _folder(table: Table) -> Iterator[str]:
 
 
 def _move(folder: str, table: Table, files: Mapping[str, DataFile | DeleteFile]) -> None:
-    """Puts files that COPY wrote to their places in the table's directory: all, or none.
+    """Moves written files to the table's directory: all, or none.
 
-    They are on disk then, names included: once a commit says that they are there, no power failure
-    may take them away.
+    Files and names are synced: a power failure after the commit must not lose them.
     """
     if folder == table.directory:
         return
     directories: set[str] = set()
     try:
         for path, file in files.items():
-            place = table.directory + file.path
-            directories |= make_directories(os.path.dirname(place))
-            sync(folder + path)
-            os.replace(folder + path, place)
+            target = table.directory + file.path
+            directories |= make_directories(os.path.dirname(target))
+            fsync_path(folder + path)
+            os.replace(folder + path, target)
         for directory in directories:
-            sync(directory)
+            fsync_path(directory)
     except BaseException:
         remove_files(table, files.values())
         raise
 
 
 def _encoding(options: TableOptions) -> list[str]:
-    """Options of COPY; what nobody asked for is left to DuckDB, but for the version."""
-    # DuckDB refuses a level for other codecs, even one that was set for a whole catalog.
+    """Options of COPY; all but the Parquet version default to DuckDB's."""
+    # DuckDB refuses a level for other codecs, even one set for the whole catalog.
     level = options.compression_level if options.compression == _WITH_LEVELS else None
     given = {
         "COMPRESSION": options.compression and literal(options.compression),
@@ -330,10 +312,6 @@ def _value(column: Column, table: Table) -> str:
     return f"{value} AS {name}"
 
 
-def _field_ids(columns: Sequence[Column]) -> str:
-    return f"{{{', '.join(map(_field_id, columns))}}}"
-
-
 def _field_id(column: Column) -> str:
     name = literal(column.name)
     if not column.children:
@@ -348,11 +326,12 @@ def _check_writable(table: Table) -> None:
             f"The table {table.full_name} is encrypted, and SwanLake cannot write encrypted files."
         )
     for column in table.leaves():
-        if column.type == "time_ns":
+        type_ = find_type(column.type)
+        if type_ is not None and not type_.is_storable:
             # DuckDB's answer is an internal error, after which no connection works any more.
             raise Unsupported(
-                f"The column {column.name!r} of {table.full_name} is a TIME_NS, which cannot be "
-                "written to Parquet."
+                f"The column {column.name!r} of {table.full_name} is a {type_.duckdb}, which "
+                "cannot be written to Parquet."
             )
 
 

@@ -1,8 +1,8 @@
-"""Tables of the metadata that keep rows of the lake's tables: DuckLake's inlined data.
+"""The inlined tables: metadata tables that hold rows of the lake's tables.
 
-There is one for every version of a table's columns, with the name and the types that the stock
-extension gives it in that database. What a driver is given for a value is the same in both: a
-boolean, an integer, bytes for a text or a blob, and DuckDB's own text for everything else.
+There is one per version of a table's columns, with the name and types that the stock extension
+chooses in that database. Drivers of both databases take the same values: booleans, integers, bytes
+for texts and blobs, and DuckDB's text for everything else.
 """
 
 from __future__ import annotations
@@ -41,65 +41,55 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.types import TypeEngine
 
-from swanlake.lake.layout import Column as LakeColumn
-from swanlake.lake.layout import Table as LakeTable
-from swanlake.lake.layout import folded
-from swanlake.lake.operations import CreateTable
-from swanlake.lake.tables import CatalogTables
+from swanlake.lake.metastore.tables import CatalogTables
+from swanlake.lake.model.layout import Column as LakeColumn
+from swanlake.lake.model.layout import Table as LakeTable
+from swanlake.lake.model.layout import folded
+from swanlake.lake.model.operations import CreateTable
+from swanlake.lake.model.type_registry import decimal_size, find_type
 
-#: The columns that stand before those of the lake's table.
+#: The columns before those of the lake's table.
 OWN_COLUMNS = ("row_id", "begin_snapshot", "end_snapshot")
 _NAME = re.compile(r"ducklake_inlined_data_\d+_\d+")
-#: PostgreSQL cuts longer names off, has no room for more columns, and keeps names for itself.
-_LONGEST_NAME = 63
-_MOST_COLUMNS = 1000
-_TAKEN = {*OWN_COLUMNS, "tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"}
-_DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)", re.IGNORECASE)
+#: PostgreSQL truncates longer names, limits the columns, and reserves names.
+_MAX_NAME_BYTES = 63
+_MAX_COLUMNS = 1000
+_RESERVED_NAMES = {*OWN_COLUMNS, "tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"}
 
 
-def _kept(type_: TypeEngine[Any], in_sqlite: TypeEngine[Any]) -> TypeEngine[Any]:
-    return type_.with_variant(in_sqlite, "sqlite")
-
-
-_NUMBER, _WORDS = BigInteger(), String()
-#: By DuckLake's word. Types that are not here do not survive, or have statistics that may not.
-_TYPES: dict[str, TypeEngine[Any]] = {
-    "boolean": _kept(Boolean(), _NUMBER),
-    "int8": _kept(SmallInteger(), _NUMBER),
-    "int16": _kept(SmallInteger(), _NUMBER),
-    "int32": _kept(Integer(), _NUMBER),
-    "int64": _NUMBER,
-    "uint8": _kept(Integer(), _NUMBER),
-    "uint16": _kept(Integer(), _NUMBER),
-    "uint32": _NUMBER,
-    "uint64": _WORDS,
-    "float32": _kept(REAL(), _WORDS),
-    "float64": _kept(Double(), _WORDS),
-    "date": _WORDS,
-    "time": _kept(Time(), _WORDS),
-    "timestamp": _WORDS,
-    "timestamp_s": _WORDS,
-    "timestamp_ms": _WORDS,
-    "timestamp_ns": _WORDS,
-    "timestamptz": _WORDS,
-    "varchar": _kept(LargeBinary(), _WORDS),
-    "json": _kept(LargeBinary(), _WORDS),
+_BIGINT = BigInteger()
+#: The SQL types that hold inlined values, by the names in the registry.
+_SQL_TYPES: dict[str, TypeEngine[Any]] = {
+    "boolean": Boolean(),
+    "smallint": SmallInteger(),
+    "integer": Integer(),
+    "bigint": _BIGINT,
+    "real": REAL(),
+    "double precision": Double(),
+    "time": Time(),
+    "varchar": String(),
+    "bytea": LargeBinary(),
     "blob": LargeBinary(),
-    "uuid": _kept(UUID(), _WORDS),
+    "uuid": UUID(),
 }
 
 
-def kept_type(word: str) -> TypeEngine[Any] | None:
-    """How databases keep a DuckLake type; None for one that is not safe with them."""
-    if found := _DECIMAL.fullmatch(word):
-        return _kept(Numeric(int(found[1]), int(found[2])), _WORDS)
-    return _TYPES.get(word)
+@lru_cache(maxsize=1024)
+def inlined_type(name: str) -> TypeEngine[Any] | None:
+    """The SQL type of inlined values of a DuckLake type; None if they cannot be inlined."""
+    known = find_type(name)
+    if known is None or known.inlined is None:
+        return None
+    size = decimal_size(name)
+    type_ = Numeric(*size) if size else _SQL_TYPES[known.inlined.postgres]
+    in_sqlite = _SQL_TYPES[known.inlined.sqlite]
+    return type_ if type_ is in_sqlite else type_.with_variant(in_sqlite, "sqlite")
 
 
 def can_inline(table: LakeTable | CreateTable) -> bool:
-    """True if the metadata can keep rows of the table: all its columns are of safe types.
+    """True if rows of the table can be inlined: its types and names are safe in both databases.
 
-    A sorted table says no, unless its rows are sorted only when files are compacted.
+    Rows of a sorted table cannot, unless they are sorted only by compaction.
     """
     if isinstance(table, LakeTable) and (
         table.encrypted or (table.sort_keys and table.options.sort_inserts)
@@ -107,56 +97,61 @@ def can_inline(table: LakeTable | CreateTable) -> bool:
         return False
     if isinstance(table, CreateTable) and table.sort_keys:
         return False
-    return len(table.columns) <= _MOST_COLUMNS and all(map(_is_safe, table.columns))
+    return len(table.columns) <= _MAX_COLUMNS and all(map(_is_safe, table.columns))
 
 
 def _is_safe(column: LakeColumn) -> bool:
     return (
-        kept_type(column.type) is not None
-        and folded(column.name) not in _TAKEN
-        and len(column.name.encode()) <= _LONGEST_NAME
+        inlined_type(column.type) is not None
+        and folded(column.name) not in _RESERVED_NAMES
+        and len(column.name.encode()) <= _MAX_NAME_BYTES
     )
 
 
 def inlined_name(table_id: int, version: int) -> str:
-    """The name of the table that keeps rows of one version of a table."""
+    """The name of the inlined table for one version of a table's columns."""
     return f"{inlined_prefix(table_id)}{version}"
 
 
 def inlined_prefix(table_id: int) -> str:
-    """How the names of all tables begin that keep rows of a table."""
+    """The prefix of the names of a table's inlined tables."""
     return f"ducklake_inlined_data_{table_id}_"
 
 
 def is_inlined_name(name: str) -> bool:
-    """True for the name of a table that keeps rows, as against the path of a file."""
+    """True for the name of an inlined table, False for the path of a file."""
     return _NAME.fullmatch(name) is not None
 
 
-def value_key(place: int) -> str:
-    """What a statement calls the value of a column: a name of its own may hold anything."""
-    return f"value_{place}"
+def value_key(index: int) -> str:
+    """The parameter name of a column's value; column names may hold any character."""
+    return f"value_{index}"
 
 
 def rows_table(
     tables: CatalogTables, table_id: int, version: int, columns: tuple[LakeColumn, ...]
 ) -> Table:
-    """The table that keeps rows of one version of a table."""
+    """The inlined table for one version of a table's columns."""
     own = [Column(name, BigInteger()) for name in OWN_COLUMNS]
-    values = [Column(column.name, kept_type(column.type)) for column in columns]
+    values = [Column(column.name, inlined_type(column.type)) for column in columns]
     name = inlined_name(table_id, version)
     return Table(name, MetaData(), *own, *values, schema=tables.schema_name)
 
 
 def inlined_table(tables: CatalogTables, name: str) -> TableClause:
-    """A table of the metadata that keeps rows, without the columns of the lake's table."""
+    """An inlined table by name, without the columns of the lake's table."""
     return lightweight_table(name, *map(named_column, OWN_COLUMNS), schema=tables.schema_name)
 
 
+def deletes_name(table_id: int) -> str:
+    """The name of the table of inlined deletes from a table's files."""
+    return f"ducklake_inlined_delete_{table_id}"
+
+
 def deletes_table(tables: CatalogTables, table_id: int) -> Table:
-    """The table that keeps deletes from files of a table; the stock extension makes it late."""
+    """The table of inlined deletes; the stock extension creates it with the first delete."""
     return Table(
-        f"ducklake_inlined_delete_{table_id}",
+        deletes_name(table_id),
         MetaData(),
         Column("file_id", BigInteger()),
         Column("row_id", BigInteger()),
@@ -165,8 +160,8 @@ def deletes_table(tables: CatalogTables, table_id: int) -> Table:
     )
 
 
-class _InsertByPlace(Executable, ClauseElement):
-    """An INSERT without names of columns, which SQLAlchemy does not offer."""
+class _PositionalInsert(Executable, ClauseElement):
+    """An INSERT without column names, which SQLAlchemy does not offer."""
 
     inherit_cache = False
 
@@ -175,41 +170,43 @@ class _InsertByPlace(Executable, ClauseElement):
         self.values = values
 
 
-@compiles(_InsertByPlace)
-def _by_place(element: _InsertByPlace, compiler: SQLCompiler, **options: Any) -> str:
+@compiles(_PositionalInsert)
+def _compile_insert(element: _PositionalInsert, compiler: SQLCompiler, **options: Any) -> str:
     table = compiler.preparer.format_table(element.table)
     values = ", ".join(compiler.process(value, **options) for value in element.values)
     return f"INSERT INTO {table} VALUES ({values})"
 
 
 @lru_cache(maxsize=2048)
-def insertion(tables: CatalogTables, name: str, columns: tuple[LakeColumn, ...]) -> Executable:
-    """What inserts a row by the places of its values; it is built once.
+def insert_statement(
+    tables: CatalogTables, name: str, columns: tuple[LakeColumn, ...]
+) -> Executable:
+    """The statement that inserts a row by position; it is built once.
 
-    Not by their names: the stock extension does not quote those that DuckDB does not need quoted,
-    and PostgreSQL then keeps them in lower case.
+    Not by name: the stock extension leaves names unquoted that DuckDB need not quote, and
+    PostgreSQL then folds them to lower case.
     """
-    return _InsertByPlace(
+    return _PositionalInsert(
         inlined_table(tables, name), _values(tuple(column.type for column in columns))
     )
 
 
 @lru_cache(maxsize=256)
 def _values(types: tuple[str, ...]) -> Sequence[ColumnElement[Any]]:
-    """The values of a row; in SQLite the cast makes a text of bytes, zeros among them too."""
+    """The values of a row; in SQLite the cast turns bytes into text, zero bytes included."""
     values: list[ColumnElement[Any]] = [
-        cast(bindparam(name, type_=_NUMBER), _NUMBER) for name in OWN_COLUMNS
+        cast(bindparam(name, type_=_BIGINT), _BIGINT) for name in OWN_COLUMNS
     ]
-    for place, word in enumerate(types):
-        type_ = kept_type(word)
-        assert type_ is not None, word  # who has such a column was told that it cannot be kept
-        values.append(cast(bindparam(value_key(place), type_=type_), type_))
+    for index, name in enumerate(types):
+        type_ = inlined_type(name)
+        assert type_ is not None, name  # can_inline() refused such a column
+        values.append(cast(bindparam(value_key(index), type_=type_), type_))
     return values
 
 
 @lru_cache(maxsize=2048)
-def ending(tables: CatalogTables, name: str) -> Executable:
-    """What ends a row of a table of the metadata; it is built once."""
+def end_statement(tables: CatalogTables, name: str) -> Executable:
+    """The statement that ends an inlined row; it is built once."""
     rows = inlined_table(tables, name)
     which = (rows.c.row_id == bindparam("of_row_id"), rows.c.end_snapshot.is_(None))
     return update(rows).where(*which).values(end_snapshot=bindparam("end_snapshot"))

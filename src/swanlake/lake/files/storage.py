@@ -1,7 +1,7 @@
-"""The lake's files, wherever they are: a directory of this machine, or an object store.
+"""The lake's files in a local directory or an object store.
 
-Paths are taken as they are written in a catalog. pyarrow would read ``%20`` in a URL as a blank, so
-only the root of a store is given to it as a URL.
+Paths are those of the catalog. pyarrow would decode ``%20`` in a URL, so it gets only the root of a
+store as a URL.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import fs
 
+from swanlake._internal.disk import fsync_path, make_directories
 from swanlake.errors import CatalogUnreachable
-from swanlake.lake.disk import make_directories, sync
 
 
 def is_url(path: str) -> bool:
-    """True for an object store, false for a path of this machine."""
+    """True for an object store, False for a local path."""
     return "://" in path
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A file, or a folder, and when it was last written."""
+    """A file or folder, and when it was last modified."""
 
     path: str
     modified: datetime
@@ -37,7 +37,7 @@ class Entry:
 
 
 def entries_under(directory: str) -> Iterator[Entry]:
-    """All that is below a directory; nothing if it is not there."""
+    """Everything below a directory; nothing if it does not exist."""
     with _reachable(directory):
         filesystem, prefix, inside = _open(directory.rstrip("/"))
         selector = fs.FileSelector(inside, recursive=True, allow_not_found=True)
@@ -50,17 +50,17 @@ def entries_under(directory: str) -> Iterator[Entry]:
 
 
 def files_under(directory: str) -> Iterator[str]:
-    """Every file below a directory; none if it is not there."""
+    """Every file below a directory; none if it does not exist."""
     return (entry.path for entry in entries_under(directory) if not entry.is_folder)
 
 
-def missing(paths: Iterable[str]) -> list[str]:
-    """Those of the files that are not there."""
+def find_missing(paths: Iterable[str]) -> list[str]:
+    """The files that do not exist."""
     return [path for path, info in _infos(paths) if not info.is_file]
 
 
-def sizes(paths: Iterable[str]) -> dict[str, int]:
-    """The sizes of those of the files that are there."""
+def file_sizes(paths: Iterable[str]) -> dict[str, int]:
+    """The sizes of the files that exist."""
     return {path: info.size or 0 for path, info in _infos(paths) if info.is_file}
 
 
@@ -84,7 +84,7 @@ def read(path: str) -> bytes:
 
 
 def write(path: str, pieces: Iterable[bytes]) -> None:
-    """Writes a file, over what may be there; it is on disk when this returns."""
+    """Writes or replaces a file; it is on disk when this returns."""
     with _reachable(path):
         if is_url(path):
             filesystem, _, inside = _open(path)
@@ -100,13 +100,13 @@ def write(path: str, pieces: Iterable[bytes]) -> None:
             os.fsync(file.fileno())
         os.replace(partial, path)
         for directory in directories:
-            sync(directory)
+            fsync_path(directory)
 
 
 def delete(path: str) -> None:
-    """Deletes a file, or a folder with all that is in it if the path ends with a slash.
+    """Deletes a file, or, if the path ends with a slash, a folder and its content.
 
-    One that is gone already is no error.
+    A missing one is ignored.
     """
     with _reachable(path):
         filesystem, _, inside = _open(path.rstrip("/"))
@@ -118,7 +118,7 @@ def delete(path: str) -> None:
 
 
 def _root(path: str) -> str:
-    """``s3://bucket``, or nothing for a path of this machine."""
+    """``s3://bucket``, or an empty text for a local path."""
     if not is_url(path):
         return ""
     scheme, _, rest = path.partition("://")
@@ -126,7 +126,7 @@ def _root(path: str) -> str:
 
 
 def _open(path: str) -> tuple[Any, str, str]:
-    """The file system of a path, what stands before its own paths, and the path inside it."""
+    """The file system of a path, the prefix of its paths, and the path inside it."""
     root = _root(path)
     if not root:
         return fs.LocalFileSystem(), "", path
@@ -136,7 +136,7 @@ def _open(path: str) -> tuple[Any, str, str]:
 
 @lru_cache(maxsize=32)
 def _store(root: str) -> tuple[Any, str]:
-    # Kept: to find out the region of a bucket takes a round trip.
+    # Cached: finding the region of a bucket takes a round trip.
     filesystem, bucket = fs.FileSystem.from_uri(root)
     return filesystem, bucket.rstrip("/")
 

@@ -1,7 +1,7 @@
-"""What time it is, where a mistake cannot be undone.
+"""The time, for decisions that delete something.
 
-A server's clock may be wrong by days. The database's is one that all servers share; of the two the
-one counts by which less is deleted.
+A server's clock may be wrong by days. All servers share the database's clock; of the two, the one
+by which less is deleted counts.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from datetime import UTC, datetime, timedelta
 from sqlalchemy import Connection, func, select
 
 
-def own_time() -> datetime:
+def local_time() -> datetime:
     """The time of this machine."""
     return datetime.now(UTC)
 
 
-def no_later(connection: Connection) -> datetime:
-    """Now, to tell what is old: by a clock that is fast everything would be."""
-    return min(own_time(), _shared_time(connection))
+def earlier_now(connection: Connection) -> datetime:
+    """Now, to tell what is old: by a fast clock everything would be."""
+    return min(local_time(), _shared_time(connection))
 
 
-def no_earlier(connection: Connection) -> datetime:
-    """Now, for what will count as old some day: by a clock that is slow it would be at once."""
-    return max(own_time(), _shared_time(connection))
+def later_now(connection: Connection) -> datetime:
+    """Now, as the start of an age: by a slow clock it would be old at once."""
+    return max(local_time(), _shared_time(connection))
 
 
-def before(now: datetime, age: timedelta) -> datetime:
-    """The time so long ago; the first there is, if the age is beyond all calendars."""
+def time_before(now: datetime, age: timedelta) -> datetime:
+    """The time ``age`` before ``now``, or the earliest datetime if there is none."""
     try:
         return now - age
     except OverflowError:
@@ -36,6 +36,6 @@ def before(now: datetime, age: timedelta) -> datetime:
 
 def _shared_time(connection: Connection) -> datetime:
     if connection.dialect.name != "postgresql":
-        return own_time()  # who uses SQLite is on this machine
-    found: datetime = connection.execute(select(func.clock_timestamp())).scalar_one()
-    return found
+        return local_time()  # every user of a SQLite lake is on this machine
+    now: datetime = connection.execute(select(func.clock_timestamp())).scalar_one()
+    return now

@@ -1,18 +1,16 @@
-"""Snapshots that nobody will travel to any more, and what only they could see.
+"""Removes old snapshots, and the metadata that only they could see.
 
-The rows that go are those that the stock extension's ``ducklake_expire_snapshots`` removes. Files
-are not deleted here: they go on the list of the catalog, or wait for its forks, until a clean-up.
+The removed rows are those that the stock extension's ``ducklake_expire_snapshots`` removes. Files
+are not deleted: they are listed for a clean-up, which waits until no fork can see them.
 """
 
 from __future__ import annotations
 
 import time
-from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from enum import Enum
 from typing import Any
 
 from sqlalchemy import (
@@ -33,23 +31,24 @@ from sqlalchemy import Table as SqlTable
 from sqlalchemy import table as lightweight_table
 from sqlalchemy.schema import DropTable
 
-from swanlake.errors import InvalidRequest
-from swanlake.lake import clock, reading
-from swanlake.lake.reading import Snapshot
-from swanlake.lake.store import CatalogStore
-from swanlake.lake.tables import CatalogTables
+from swanlake.lake.files.inlined_tables import deletes_name
+from swanlake.lake.lifecycle import clock
+from swanlake.lake.lifecycle.retention import RetainedSnapshots, check_rule, select_expired
+from swanlake.lake.metastore.store import CatalogStore
+from swanlake.lake.metastore.tables import batches
+from swanlake.lake.read import metadata
+from swanlake.lake.read.metadata import Snapshot
 
 _LOCK_SECONDS = 60.0
-#: Whoever reads a table that is to be dropped is waited for this long; all commits wait meanwhile.
-_READERS_SECONDS = 5
-#: Databases limit how many parameters a statement takes.
-_AT_ONCE = 10_000
+#: The wait for readers of a table that is to be dropped; all commits wait meanwhile.
+_READER_WAIT_SECONDS = 5
+_MAX_PARAMETERS = 10_000
 
-_OF_SNAPSHOTS = ("snapshot", "snapshot_changes")
+_SNAPSHOT_TABLES = ("snapshot", "snapshot_changes")
 #: Tables whose rows belong to a data file.
-_OF_DATA_FILES = ("data_file", "file_column_stats", "file_variant_stats", "file_partition_value")
-#: Tables whose rows belong to a table, and go when no snapshot can see it under any name.
-_OF_TABLES = (
+_DATA_FILE_TABLES = ("data_file", "file_column_stats", "file_variant_stats", "file_partition_value")
+#: Tables whose rows belong to a table, and go when no snapshot can see the table.
+_TABLE_TABLES = (
     "table",
     "table_stats",
     "table_column_stats",
@@ -63,102 +62,40 @@ _OF_TABLES = (
     "inlined_data_tables",
     "column_mapping",
 )
-#: Tables whose rows go one by one, when no snapshot can see them.
-_BY_THEMSELVES = ("schema", "view", "tag", "macro")
-
-
-def expired(
-    snapshots: Iterable[Snapshot],
-    now: datetime,
-    older_than: timedelta | datetime | None,
-    keep_last: int | None,
-) -> list[Snapshot]:
-    """The snapshots that may go, oldest first; the newest one never does.
-
-    With both an age and a number, one goes only if it is older *and* not among the last so many.
-    With neither, none does.
-    """
-    if older_than is None and keep_last is None:
-        return []
-    ordered = sorted(snapshots, key=lambda snapshot: snapshot.id)
-    candidates = ordered[: -max(1, keep_last or 1)]
-    if older_than is None:
-        return candidates
-    before = older_than if isinstance(older_than, datetime) else clock.before(now, older_than)
-    return [snapshot for snapshot in candidates if snapshot.time < before]
-
-
-def check_rule(older_than: timedelta | datetime | None, keep_last: int | None) -> None:
-    """Raises InvalidRequest for a rule that says nothing, or something impossible."""
-    if older_than is None and keep_last is None:
-        raise InvalidRequest("Say which snapshots may go: by age, by how many to keep, or both.")
-    if keep_last is not None and keep_last < 1:
-        raise InvalidRequest(
-            f"Cannot keep the last {keep_last} snapshots: the newest one always stays."
-        )
-    if isinstance(older_than, datetime) and older_than.tzinfo is None:
-        raise InvalidRequest(f"The time {older_than} has no time zone.")
-
-
-class FileKind(Enum):
-    """What is in a file of the lake."""
-
-    DATA = "data"
-    DELETES = "deletes"
+#: Tables whose rows go when no snapshot can see them.
+_VERSIONED_TABLES = ("schema", "view", "tag", "macro")
 
 
 @dataclass(frozen=True)
 class FreedFile:
-    """A file that no kept snapshot needs."""
+    """A file that no remaining snapshot needs."""
 
     id: int
-    kind: FileKind
     path: str
     size: int
 
 
 @dataclass(frozen=True)
 class ExpireReport:
-    """What an expiry did, or would do."""
+    """What an expiry removed, or would remove."""
 
     catalog: str
     dry_run: bool
-    #: Those that go, oldest first.
+    #: The expired ones, oldest first.
     snapshots: tuple[Snapshot, ...] = ()
-    #: How many stay.
+    #: How many remain.
     kept: int = 0
     #: The data files, then the files of deleted rows, each by id.
     files: tuple[FreedFile, ...] = ()
-    #: The dropped tables that no snapshot can see any more: ``schema.name``.
+    #: Dropped tables that no snapshot can see: ``schema.name``.
     tables: tuple[str, ...] = ()
-    #: How many rows go from each table of the metadata, by its name without the prefix.
+    #: The removed rows by metadata table, named without the prefix.
     rows: dict[str, int] = field(default_factory=dict)
 
     @property
     def bytes(self) -> int:
         """The size of the files, as the catalog knows it."""
         return sum(file.size for file in self.files)
-
-
-class Kept:
-    """The snapshots that stay, asked whether one of them can see a row."""
-
-    def __init__(self, ids: Iterable[int]) -> None:
-        self._ids = sorted(ids)
-
-    def need(self, begin: int, end: int | None) -> bool:
-        """True if a row that lives from ``begin`` until ``end`` is seen by one of them."""
-        if end is None:
-            return True
-        first = bisect_left(self._ids, begin)
-        return first < len(self._ids) and self._ids[first] < end
-
-    @property
-    def oldest(self) -> int:
-        return self._ids[0]
-
-    def __len__(self) -> int:
-        return len(self._ids)
 
 
 def expire(
@@ -171,20 +108,20 @@ def expire(
     """Removes old snapshots and the rows that only they could see, in one transaction."""
     check_rule(older_than, keep_last)
 
-    def begin(connection: Connection) -> _Expiry:
-        known = reading.snapshots(connection, store.tables)
-        now = clock.no_later(connection)
-        return _Expiry(store, connection, known, expired(known, now, older_than, keep_last))
+    def plan(connection: Connection) -> _Expiry:
+        known = metadata.snapshots(connection, store.tables)
+        now = clock.earlier_now(connection)
+        return _Expiry(store, connection, known, select_expired(known, now, older_than, keep_last))
 
     if dry_run:
         with store.connect() as connection:
-            return begin(connection).report(dry_run=True)
+            return plan(connection).report(dry_run=True)
     with store.locked(time.monotonic() + _LOCK_SECONDS) as transaction:
-        expiry = begin(transaction.connection)
+        expiry = plan(transaction.connection)
         if not expiry.gone:
             return expiry.report(dry_run=True)
         store.reached("planned")
-        store.wait_at_most(transaction.connection, _READERS_SECONDS)
+        store.set_lock_timeout(transaction.connection, _READER_WAIT_SECONDS)
         report = expiry.report(dry_run=False)
         store.reached("written")
         transaction.connection.commit()
@@ -194,16 +131,16 @@ def expire(
 
 @dataclass(frozen=True)
 class _Removal:
-    """Rows that go from a table: all that fulfil one of the conditions."""
+    """Rows to remove from a table: those that meet one of the conditions."""
 
-    #: The table, or the kind of table, as reports call it.
+    #: The table, or kind of table, in the report.
     name: str
     table: SqlTable
     conditions: Sequence[ColumnElement[bool]]
 
 
 class _Expiry:
-    """One expiry, as seen through one connection: first all is read, then all is removed."""
+    """One expiry on one connection: reads everything first, then removes."""
 
     def __init__(
         self,
@@ -213,15 +150,17 @@ class _Expiry:
         gone: Sequence[Snapshot],
     ) -> None:
         self._store = store
-        self._tables: CatalogTables = store.tables
+        self._tables = store.tables
         self._connection = connection
         self.gone = gone
-        self._kept = Kept({snapshot.id for snapshot in known} - {snapshot.id for snapshot in gone})
+        self._retained = RetainedSnapshots(
+            {snapshot.id for snapshot in known} - {snapshot.id for snapshot in gone}
+        )
 
     def report(self, *, dry_run: bool) -> ExpireReport:
-        """What goes; it has gone then, unless this is a dry run."""
+        """Removes what expires, unless this is a dry run, and reports it."""
         if not self.gone:
-            return ExpireReport(self._store.name, dry_run, kept=len(self._kept))
+            return ExpireReport(self._store.name, dry_run, kept=len(self._retained))
         dead = self._dead_tables()
         data = self._dead_data_files(dead)
         deletes = self._dead_delete_files(dead, {file.id for file in data})
@@ -238,16 +177,14 @@ class _Expiry:
             self._store.name,
             dry_run,
             tuple(self.gone),
-            len(self._kept),
+            len(self._retained),
             (*data, *deletes),
             tuple(sorted(dead.values())),
             rows,
         )
 
-    # ---- what goes -----------------------------------------------------------------------------
-
     def _dead_tables(self) -> dict[int, str]:
-        """The tables that no kept snapshot sees under any of their names, with the last of them."""
+        """The tables that no remaining snapshot sees, with their last names."""
         table, schema = self._tables.table, self._tables.schema
         rows = self._rows(
             select(
@@ -261,9 +198,7 @@ class _Expiry:
             .order_by(table.c.begin_snapshot)
         )
         names = {row.table_id: f"{row.schema_name}.{row.table_name}" for row in rows}
-        needed = {
-            row.table_id for row in rows if self._kept.need(row.begin_snapshot, row.end_snapshot)
-        }
+        needed = {row.table_id for row in rows if not self._is_dead(row)}
         return {id: name for id, name in names.items() if id not in needed}
 
     def _dead_data_files(self, dead: dict[int, str]) -> list[FreedFile]:
@@ -275,7 +210,7 @@ class _Expiry:
             .order_by(data.c.data_file_id)
         )
         gone = [row for row in rows if row.table_id in dead or self._is_dead(row)]
-        return self._located(FileKind.DATA, "data_file_id", gone)
+        return self._located("data_file_id", gone)
 
     def _dead_delete_files(self, dead: dict[int, str], files: set[int]) -> list[FreedFile]:
         deletes, data, table = self._tables.delete_file, self._tables.data_file, self._tables.table
@@ -298,13 +233,13 @@ class _Expiry:
             for row in rows
             if row.table_id in dead or row.data_file_id in files or self._is_dead(row)
         ]
-        return self._located(FileKind.DELETES, "delete_file_id", gone)
+        return self._located("delete_file_id", gone)
 
-    def _located(self, kind: FileKind, id: str, rows: Sequence[Row[Any]]) -> list[FreedFile]:
-        prefixes = reading.directories(self._connection, self._tables) if rows else {}
+    def _located(self, id: str, rows: Sequence[Row[Any]]) -> list[FreedFile]:
+        prefixes = metadata.table_directories(self._connection, self._tables) if rows else {}
         return [
             FreedFile(
-                getattr(row, id), kind, reading.whole_path(row, prefixes), row.file_size_bytes or 0
+                getattr(row, id), metadata.absolute_path(row, prefixes), row.file_size_bytes or 0
             )
             for row in rows
         ]
@@ -316,11 +251,11 @@ class _Expiry:
         snapshots = [snapshot.id for snapshot in self.gone]
         files = [file.id for file in data]
         return [
-            *(_by(getattr(tables, name), "snapshot_id", snapshots) for name in _OF_SNAPSHOTS),
-            *(_by(getattr(tables, name), "data_file_id", files) for name in _OF_DATA_FILES),
+            *(_by(getattr(tables, name), "snapshot_id", snapshots) for name in _SNAPSHOT_TABLES),
+            *(_by(getattr(tables, name), "data_file_id", files) for name in _DATA_FILE_TABLES),
             _by(tables.delete_file, "delete_file_id", [file.id for file in deletes]),
-            *(_by(getattr(tables, name), "table_id", list(dead)) for name in _OF_TABLES),
-            *(self._dead_versions(getattr(tables, name)) for name in _BY_THEMSELVES),
+            *(_by(getattr(tables, name), "table_id", list(dead)) for name in _TABLE_TABLES),
+            *(self._dead_versions(getattr(tables, name)) for name in _VERSIONED_TABLES),
             *self._dead_macros(),
             self._dead_mappings(dead),
         ]
@@ -329,7 +264,11 @@ class _Expiry:
         life = (table.c.begin_snapshot, table.c.end_snapshot)
         rows = self._rows(select(*life).where(table.c.end_snapshot.is_not(None)).distinct())
         lives = [(row.begin_snapshot, row.end_snapshot) for row in rows if self._is_dead(row)]
-        return _Removal(_short(table), table, [tuple_(*life).in_(some) for some in _batches(lives)])
+        return _Removal(
+            _short(table),
+            table,
+            [tuple_(*life).in_(batch) for batch in batches(lives, _MAX_PARAMETERS)],
+        )
 
     def _dead_macros(self) -> list[_Removal]:
         macro = self._tables.macro
@@ -347,23 +286,21 @@ class _Expiry:
         return self._without(self._tables.name_mapping, "mapping_id", living)
 
     def _without(self, table: SqlTable, name: str, living: set[int]) -> _Removal:
-        """Rows that belong to something that is not there."""
+        """Rows whose owner is not among the living ones."""
         rows = self._rows(select(table.c[name]).distinct())
         return _by(table, name, sorted({row[0] for row in rows} - living))
 
-    # ---- rows that are kept in the metadata itself ---------------------------------------------
-
     def _inlined_tables(self, dead: dict[int, str]) -> list[str]:
-        """The tables of rows, and of deletes, that dropped tables leave behind."""
+        """The inlined tables, of rows and of deletes, of dropped tables."""
         inlined = self._tables.inlined_data_tables
         rows = self._rows(select(inlined.c.table_id, inlined.c.table_name))
         names = [row.table_name for row in rows if row.table_id in dead]
-        return [*names, *(_deletes_of(id) for id in dead)]
+        return [*names, *(deletes_name(id) for id in dead)]
 
     def _dead_inlined(self, dead: dict[int, str], files: set[int]) -> list[_Removal]:
-        """Inlined rows and deletes that no reader can find any more; the stock extension keeps all.
+        """Inlined rows and deletes that no snapshot sees; the stock extension never removes them.
 
-        Rows that ended *at* the oldest snapshot are still in its feed of changes, and so stay.
+        Rows that ended *at* the oldest snapshot stay: its change feed shows them.
         """
         schema = self._tables.schema_name
         present = set(inspect(self._connection).get_table_names(schema=schema))
@@ -372,11 +309,11 @@ class _Expiry:
         for row in self._rows(select(inlined.c.table_id, inlined.c.table_name)):
             if row.table_id not in dead and row.table_name in present:
                 table = _inlined(row.table_name, "end_snapshot", schema)
-                ended = table.c.end_snapshot < self._kept.oldest
+                ended = table.c.end_snapshot < self._retained.oldest
                 found.append(_Removal("inlined_data", table, [ended]))
         for row in self._rows(select(self._tables.table.c.table_id).distinct()):
-            if row.table_id not in dead and _deletes_of(row.table_id) in present:
-                table = _inlined(_deletes_of(row.table_id), "file_id", schema)
+            if row.table_id not in dead and deletes_name(row.table_id) in present:
+                table = _inlined(deletes_name(row.table_id), "file_id", schema)
                 known = self._rows(
                     select(data.c.data_file_id).where(data.c.table_id == row.table_id)
                 )
@@ -385,10 +322,8 @@ class _Expiry:
                 found.append(_Removal("inlined_delete", table, gone.conditions))
         return found
 
-    # ---- reading and removing ------------------------------------------------------------------
-
     def _is_dead(self, row: Row[Any]) -> bool:
-        return not self._kept.need(row.begin_snapshot, row.end_snapshot)
+        return not self._retained.can_see(row.begin_snapshot, row.end_snapshot)
 
     def _rows(self, statement: Any) -> Sequence[Row[Any]]:
         return self._connection.execute(statement).all()
@@ -396,7 +331,7 @@ class _Expiry:
     def _apply(
         self, act: Callable[[SqlTable, ColumnElement[bool]], int], removals: Sequence[_Removal]
     ) -> dict[str, int]:
-        """How many rows each table loses, those that lose none left out."""
+        """The number of rows by table, without zeros."""
         rows: dict[str, int] = defaultdict(int)
         for removal in removals:
             for condition in removal.conditions:
@@ -411,14 +346,14 @@ class _Expiry:
         return self._connection.execute(delete(table).where(condition)).rowcount
 
     def _reclaim(self, table: SqlTable, condition: ColumnElement[bool]) -> int:
-        # Whoever flushes these rows has them locked, and needs the lock that we hold.
+        # A flush has these rows locked and needs the commit lock that is held here.
         return self._connection.execute(self._store.delete_unlocked(table, condition)).rowcount
 
     def _schedule(self, files: Sequence[FreedFile]) -> None:
         if not files:
             return
-        data_path = reading.property_of(self._connection, self._tables, "data_path") or ""
-        now = clock.no_earlier(self._connection)
+        data_path = metadata.read_catalog_option(self._connection, self._tables, "data_path") or ""
+        now = clock.later_now(self._connection)
         rows = [
             {
                 "data_file_id": file.id,
@@ -437,22 +372,14 @@ class _Expiry:
 
 
 def _by(table: SqlTable, name: str, keys: Sequence[int]) -> _Removal:
-    """The rows in whose column is one of the keys."""
-    return _Removal(_short(table), table, [table.c[name].in_(some) for some in _batches(keys)])
-
-
-def _batches(keys: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    for start in range(0, len(keys), _AT_ONCE):
-        yield keys[start : start + _AT_ONCE]
+    """The rows whose column has one of the keys."""
+    conditions = [table.c[name].in_(batch) for batch in batches(keys, _MAX_PARAMETERS)]
+    return _Removal(_short(table), table, conditions)
 
 
 def _short(table: SqlTable) -> str:
     return table.name.removeprefix("ducklake_")
 
 
-def _deletes_of(table_id: int) -> str:
-    return f"ducklake_inlined_delete_{table_id}"
-
-
-def _inlined(name: str, of_interest: str, schema: str | None) -> Any:
-    return lightweight_table(name, column(of_interest), schema=schema)
+def _inlined(name: str, column_name: str, schema: str | None) -> Any:
+    return lightweight_table(name, column(column_name), schema=schema)

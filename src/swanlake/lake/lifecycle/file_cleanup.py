@@ -1,8 +1,8 @@
-"""Deletes files that no catalog can see, and only those.
+"""Finds and deletes files that no catalog can see.
 
-A file may be seen through a fork long after its own catalog has let go of it, so the question is
-always put to all catalogs. New files are never seen by anybody until they are committed; age is
-what tells them from those that never will be.
+A fork may see a file long after its own catalog stopped using it, so all catalogs are always
+checked. New files belong to no catalog until they are committed; only their age distinguishes them
+from orphans.
 """
 
 from __future__ import annotations
@@ -18,26 +18,27 @@ from enum import Enum
 from sqlalchemy import Connection, delete, select, union_all
 
 from swanlake.errors import CatalogUnreachable
-from swanlake.lake import clock, files
-from swanlake.lake.files import Entry
-from swanlake.lake.intents import COMMIT_ENTRY
-from swanlake.lake.metabase import CatalogInfo, Metabase
-from swanlake.lake.reading import directories, property_of, whole_path
-from swanlake.lake.store import CatalogStore
-from swanlake.lake.tables import CatalogTables
+from swanlake.lake.commit.footprint import COMMIT_ENTRY
+from swanlake.lake.files import storage
+from swanlake.lake.files.storage import Entry
+from swanlake.lake.lifecycle import clock
+from swanlake.lake.metastore.base import CatalogInfo, Metastore
+from swanlake.lake.metastore.store import CatalogStore
+from swanlake.lake.metastore.tables import CatalogTables
+from swanlake.lake.read.metadata import absolute_path, read_catalog_option, table_directories
 
-#: How long a file may wait for its commit before it counts as left behind.
+#: How long a file may wait for its commit before it counts as an orphan.
 DEFAULT_AGE = timedelta(days=2)
 _LOCK_SECONDS = 60.0
-#: So many files are deleted before the lists are told; a run that is cut short repeats no more.
-_AT_ONCE = 1000
+#: Files deleted before the lists are updated; an interrupted run repeats at most this many.
+_BATCH_SIZE = 1000
 _THREADS = 8
-#: Where a write puts its files until they are whole.
+#: Where a write puts its files until they are complete.
 _WORKING_FOLDER = re.compile(r"(?:.*/)?\.swanlake-[0-9a-f]{32}")
 
 
-class Reason(Enum):
-    """Why a file can go."""
+class DeletionReason(Enum):
+    """Why a file can be deleted."""
 
     SCHEDULED = "no snapshot needs it"
     DEFERRED = "no fork can see it any more"
@@ -45,146 +46,144 @@ class Reason(Enum):
     ORPHANED = "it was never committed"
 
 
-#: What some catalog once knew; a clean-up deletes it. The rest nobody ever knew.
-UNNEEDED = frozenset({Reason.SCHEDULED, Reason.DEFERRED, Reason.DROPPED})
-ORPHANS = frozenset({Reason.ORPHANED})
+#: A catalog once knew these files; orphans were never committed.
+UNNEEDED = frozenset({DeletionReason.SCHEDULED, DeletionReason.DEFERRED, DeletionReason.DROPPED})
+ORPHANS = frozenset({DeletionReason.ORPHANED})
 
 
 @dataclass(frozen=True)
-class Garbage:
-    """A file to be deleted, and why; or a folder that a write left behind, with all that is in it.
+class DeletableFile:
+    """A file that can be deleted, or a folder that a failed write left, with its content.
 
     The path of a folder ends with a slash.
     """
 
     path: str
-    reason: Reason
-    #: The catalog in whose data path, or on whose list, it was found.
+    reason: DeletionReason
+    #: The catalog whose data path or list has it.
     catalog: str
-    #: In bytes; 0 if it is not there any more.
+    #: In bytes; 0 if it no longer exists.
     size: int = 0
-    #: Why it could not be deleted, if it could not: it stays where it is, and on its list.
+    #: Why it could not be deleted; it then stays on its list.
     problem: str | None = None
 
 
-def find(metabase: Metabase, reasons: Iterable[Reason], age: timedelta) -> list[Garbage]:
+def find_deletable_files(
+    metabase: Metastore, reasons: Iterable[DeletionReason], age: timedelta
+) -> list[DeletableFile]:
     """What can be deleted in all catalogs for one of the reasons: each file once, in a fixed order.
 
-    Forks are made under the same lock, so none begins to see a file while it is being judged. What
-    no catalog needs then, none will ever need again.
+    Forks are created under the same lock, so no catalog starts to need a file meanwhile. A file
+    that no catalog needs now will never be needed again.
     """
     with metabase.registry(write=True) as registry:
-        living, gone = metabase.infos(registry), metabase.infos(registry, dropped=True)
-        old = clock.before(clock.no_later(registry), age)
+        living, gone = metabase.catalogs(registry), metabase.catalogs(registry, dropped=True)
+        old = clock.time_before(clock.earlier_now(registry), age)
         catalogs = _Catalogs(metabase, living, gone, old)
-        found = catalogs.garbage(frozenset(reasons))
-    unknown = [garbage.path for garbage in found if garbage.size == 0]
-    sizes = files.sizes(path for path in unknown if not path.endswith("/"))
-    return [replace(each, size=sizes.get(each.path, each.size)) for each in found]
+        files = catalogs.deletable_files(frozenset(reasons))
+    unknown = [file.path for file in files if file.size == 0]
+    sizes = storage.file_sizes(path for path in unknown if not path.endswith("/"))
+    return [replace(file, size=sizes.get(file.path, file.size)) for file in files]
 
 
-def remove(found: Sequence[Garbage], forget: Callable[[list[str]], None]) -> list[Garbage]:
-    """Deletes files and has the lists forget them; those that could not be deleted say why."""
-    done: list[Garbage] = []
+def delete_files(
+    files: Sequence[DeletableFile], forget: Callable[[list[str]], None]
+) -> list[DeletableFile]:
+    """Deletes files and takes them off the lists; failures are in ``problem``."""
+    done: list[DeletableFile] = []
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="swanlake-delete") as pool:
-        for start in range(0, len(found), _AT_ONCE):
-            some = list(pool.map(_removed, found[start : start + _AT_ONCE]))
-            forget([garbage.path for garbage in some if garbage.problem is None])
-            done += some
+        for start in range(0, len(files), _BATCH_SIZE):
+            batch = list(pool.map(_delete, files[start : start + _BATCH_SIZE]))
+            forget([file.path for file in batch if file.problem is None])
+            done += batch
     return done
 
 
-def _removed(garbage: Garbage) -> Garbage:
+def _delete(file: DeletableFile) -> DeletableFile:
     try:
-        files.delete(garbage.path)
+        storage.delete(file.path)
     except CatalogUnreachable as failed:
-        return replace(garbage, problem=failed.message)
-    return garbage
+        return replace(file, problem=failed.message)
+    return file
 
 
+@dataclass(frozen=True)
 class _Catalogs:
-    def __init__(
-        self,
-        metabase: Metabase,
-        living: list[CatalogInfo],
-        gone: list[CatalogInfo],
-        before: datetime,
-    ) -> None:
-        self._living = [(info, metabase.store(info)) for info in living]
-        self._gone = gone
-        self._before = before
-        self._metabase = metabase
+    metabase: Metastore
+    living: list[CatalogInfo]
+    gone: list[CatalogInfo]
+    before: datetime
 
-    def garbage(self, reasons: frozenset[Reason]) -> list[Garbage]:
+    def deletable_files(self, reasons: frozenset[DeletionReason]) -> list[DeletableFile]:
         """Each file once, with the first reason found."""
-        # Before the catalogs are asked what they need: what is committed meanwhile is needed.
-        orphans = list(self._orphans()) if Reason.ORPHANED in reasons else []
+        # Listed before the catalogs are read: a file that is committed meanwhile is then needed.
+        orphans = list(self._orphans()) if DeletionReason.ORPHANED in reasons else []
         needed: set[str] = set()
-        listed: list[tuple[Garbage, datetime]] = []
-        for info, store in self._living:
-            # One catalog that cannot be asked is enough to delete nothing: it may need any file.
+        listed: list[tuple[DeletableFile, datetime]] = []
+        for info in self.living:
+            store = self.metabase.store(info)
+            # If one catalog cannot be read nothing is deleted: it may need any file.
             what = f"metadata of the catalog {info.name}"
-            with self._metabase.reachable(what), store.connect() as connection:
-                needed |= set(referenced(connection, store.tables))
+            with self.metabase.translate_errors(what), store.connect() as connection:
+                needed |= set(referenced_files(connection, store.tables))
                 listed += _listed(connection, store.tables, info.name)
-        old = [garbage for garbage, since in listed if since < self._before]
-        # What is on a list already, however young, has its time come by that list.
-        waiting = {garbage.path for garbage, _ in listed}
-        left_behind = self._left_behind() if Reason.DROPPED in reasons else ()
-        unlisted = [each for each in (*left_behind, *orphans) if each.path not in waiting]
-        found: dict[str, Garbage] = {}
-        for garbage in (*old, *unlisted):
-            if garbage.reason in reasons and garbage.path not in needed:
-                found.setdefault(garbage.path, garbage)
+        old = [file for file, since in listed if since < self.before]
+        # A listed file, however young, is deleted by its list's age.
+        waiting = {file.path for file, _ in listed}
+        left_behind = self._left_behind() if DeletionReason.DROPPED in reasons else ()
+        unlisted = [file for file in (*left_behind, *orphans) if file.path not in waiting]
+        found: dict[str, DeletableFile] = {}
+        for file in (*old, *unlisted):
+            if file.reason in reasons and file.path not in needed:
+                found.setdefault(file.path, file)
         return list(found.values())
 
-    def _left_behind(self) -> Iterator[Garbage]:
-        taken = {info.data_path for info, _ in self._living}
-        for info in self._gone:
-            if info.data_path in taken:
-                continue
-            for entry in self._entries_of(info):
+    def _left_behind(self) -> Iterator[DeletableFile]:
+        taken = {info.data_path for info in self.living}
+        for info in self.gone:
+            entries = [] if info.data_path in taken else self._entries_of(info)
+            for entry in entries:
                 if not entry.is_folder:
-                    yield Garbage(entry.path, Reason.DROPPED, info.name, entry.size)
+                    yield DeletableFile(entry.path, DeletionReason.DROPPED, info.name, entry.size)
 
-    def _orphans(self) -> Iterator[Garbage]:
-        for info, _ in self._living:
+    def _orphans(self) -> Iterator[DeletableFile]:
+        for info in self.living:
             entries = self._entries_of(info)
             folders = _working_folders(entries)
             for folder, inside in folders.items():
-                # A write that goes on for long has old files in it, and new ones.
-                if all(entry.modified < self._before for entry in inside):
+                # A long write has old files in it, and new ones.
+                if all(entry.modified < self.before for entry in inside):
                     size = sum(entry.size for entry in inside)
-                    yield Garbage(folder, Reason.ORPHANED, info.name, size)
+                    yield DeletableFile(folder, DeletionReason.ORPHANED, info.name, size)
             working = {entry.path for inside in folders.values() for entry in inside}
             for entry in entries:
                 is_file = entry.path.endswith(".parquet") and not entry.is_folder
-                if is_file and entry.path not in working and entry.modified < self._before:
-                    yield Garbage(entry.path, Reason.ORPHANED, info.name, entry.size)
+                if is_file and entry.path not in working and entry.modified < self.before:
+                    yield DeletableFile(entry.path, DeletionReason.ORPHANED, info.name, entry.size)
 
     def _entries_of(self, info: CatalogInfo) -> list[Entry]:
-        """What is in a catalog's directory, if it has one to itself: one that was adopted may not.
+        """The entries of a catalog's directory, unless it may hold files of others.
 
-        Files that others keep there would look like its own.
+        An adopted catalog's directory may: those would look like orphans.
         """
-        if info.data_path != self._metabase.data_path(info.place):
+        if info.data_path != self.metabase.data_path(info.storage_name):
             return []
-        return sorted(files.entries_under(info.data_path), key=lambda entry: entry.path)
+        return sorted(storage.entries_under(info.data_path), key=lambda entry: entry.path)
 
 
 def _working_folders(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
-    """The folders in which writes were, or are, with themselves and all that is in them."""
+    """The working folders of writes, past and present, with their entries."""
     folders: dict[str, list[Entry]] = {}
     for entry in entries:
-        place = _WORKING_FOLDER.match(entry.path)
-        if place and (entry.is_folder or place.end() < len(entry.path)):
-            folders.setdefault(f"{place.group()}/", []).append(entry)
+        match = _WORKING_FOLDER.match(entry.path)
+        if match and (entry.is_folder or match.end() < len(entry.path)):
+            folders.setdefault(f"{match.group()}/", []).append(entry)
     return folders
 
 
-def referenced(connection: Connection, tables: CatalogTables) -> Iterator[str]:
-    """The whole path of every file that some snapshot of a catalog can see."""
-    prefixes = directories(connection, tables)
+def referenced_files(connection: Connection, tables: CatalogTables) -> Iterator[str]:
+    """The absolute path of every file that a snapshot of a catalog can see."""
+    prefixes = table_directories(connection, tables)
     data, deletes = tables.data_file, tables.delete_file
     rows = connection.execute(
         union_all(
@@ -193,46 +192,43 @@ def referenced(connection: Connection, tables: CatalogTables) -> Iterator[str]:
         )
     )
     for row in rows:
-        yield whole_path(row, prefixes)
+        yield absolute_path(row, prefixes)
 
 
 def _listed(
     connection: Connection, tables: CatalogTables, catalog: str
-) -> Iterator[tuple[Garbage, datetime]]:
-    """What a catalog has let go of, and when."""
-    data_path = property_of(connection, tables, "data_path") or ""
+) -> Iterator[tuple[DeletableFile, datetime]]:
+    """The files that a catalog listed for deletion, and since when."""
+    data_path = read_catalog_option(connection, tables, "data_path") or ""
     scheduled, deferred = tables.files_scheduled_for_deletion, tables.swanlake_deferred_file
     for row in connection.execute(select(scheduled).order_by(scheduled.c.data_file_id)):
         path = data_path + row.path if row.path_is_relative else row.path
-        yield Garbage(path, Reason.SCHEDULED, catalog), row.schedule_start
+        yield DeletableFile(path, DeletionReason.SCHEDULED, catalog), row.schedule_start
     for row in connection.execute(select(deferred).order_by(deferred.c.path)):
-        yield Garbage(row.path, Reason.DEFERRED, catalog), row.since
+        yield DeletableFile(row.path, DeletionReason.DEFERRED, catalog), row.since
 
 
-# ---- afterwards ----------------------------------------------------------------------------------
-
-
-def forget(metabase: Metabase, paths: Iterable[str]) -> None:
-    """Takes files that are deleted off the lists of all catalogs."""
+def forget_files(metabase: Metastore, paths: Iterable[str]) -> None:
+    """Takes deleted files off the lists of all catalogs."""
     gone = set(paths)
     if not gone:
         return
     with metabase.registry(write=True) as registry:
-        for info in metabase.infos(registry):
+        for info in metabase.catalogs(registry):
             store = metabase.store(info)
             with store.connect() as connection:
                 listed = _listed(connection, store.tables, info.name)
-                concerned = any(garbage.path in gone for garbage, _ in listed)
+                concerned = any(file.path in gone for file, _ in listed)
             if concerned:
                 _take_off_lists(store, gone)
 
 
 def _take_off_lists(store: CatalogStore, gone: set[str]) -> None:
     tables = store.tables
-    # Under the lock: SQLite refuses to write what was read before somebody else's commit.
+    # Under the lock: SQLite fails a write after a read that another commit outdated.
     with store.locked(time.monotonic() + _LOCK_SECONDS) as transaction:
         connection = transaction.connection
-        data_path = property_of(connection, tables, "data_path") or ""
+        data_path = read_catalog_option(connection, tables, "data_path") or ""
         scheduled, deferred = tables.files_scheduled_for_deletion, tables.swanlake_deferred_file
         ids = [
             row.data_file_id
@@ -247,15 +243,15 @@ def _take_off_lists(store: CatalogStore, gone: set[str]) -> None:
         connection.commit()
 
 
-def forget_commits(metabase: Metabase, age: timedelta) -> None:
-    """Takes old commits off the ledgers of all catalogs.
+def forget_commits(metabase: Metastore, age: timedelta) -> None:
+    """Removes old commit ids from the ledgers of all catalogs.
 
-    A commit asks for its own id within seconds, or when someone repeats it by hand, so it is kept
-    for days whatever the age of the files; what it was for is another matter, and stays.
+    A retry looks up its commit id within seconds, or days if it is repeated by hand, so ids are
+    kept for at least that long. Entries for work stay.
     """
     with metabase.registry(write=True) as registry:
-        before = clock.before(clock.no_later(registry), max(age, DEFAULT_AGE))
-        for info in metabase.infos(registry):
+        before = clock.time_before(clock.earlier_now(registry), max(age, DEFAULT_AGE))
+        for info in metabase.catalogs(registry):
             store = metabase.store(info)
             ledger = store.tables.swanlake_ledger
             old = (ledger.c.committed_at < before) & ledger.c.entry.startswith(COMMIT_ENTRY)

@@ -1,16 +1,16 @@
-"""A fork: a catalog of its own over the files of another, without copying one.
+"""Forks: a new catalog over the files of another, without copying a file.
 
-The rows of the parent's metadata are copied, with its history, and every file path made absolute.
-The fork then goes its own way under its own data path; neither sees what the other does.
+The parent's metadata is copied with its history, and file paths become absolute. The fork then
+writes under its own data path; neither catalog sees the other's later commits.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from sqlalchemy import (
-    Column,
     ColumnElement,
     Connection,
     MetaData,
@@ -30,24 +30,11 @@ from sqlalchemy import inspect as inspect_database
 from sqlalchemy.sql.expression import false
 
 from swanlake.errors import NotFound
-from swanlake.lake.reading import directories
-from swanlake.lake.tables import CatalogTables
+from swanlake.lake.files.inlined_tables import deletes_name
+from swanlake.lake.metastore.tables import CatalogTables
+from swanlake.lake.read.metadata import table_directories
 
-#: Tables whose rows live from one snapshot to another.
-_VERSIONED = (
-    "schema",
-    "table",
-    "view",
-    "tag",
-    "column_tag",
-    "column",
-    "partition_info",
-    "macro",
-    "sort_info",
-    "data_file",
-    "delete_file",
-)
-#: Tables whose rows belong to a row of another one: by which column, and of which table.
+#: Tables whose rows belong to a row of another table: the column, and that table.
 _DETAILS = {
     "file_column_stats": ("data_file_id", "data_file"),
     "file_variant_stats": ("data_file_id", "data_file"),
@@ -62,13 +49,13 @@ _DETAILS = {
 
 
 @dataclass(frozen=True)
-class Copy:
-    """One fork in the making: both catalogs, seen through one connection."""
+class ForkCopy:
+    """Copies the metadata of a catalog into a fork, on one connection."""
 
     connection: Connection
     source: CatalogTables
     target: CatalogTables
-    #: The snapshot at which the fork leaves its parent.
+    #: The last snapshot that parent and fork share.
     at: int
     data_path: str
 
@@ -76,29 +63,31 @@ class Copy:
         """Fills the fork's tables; returns the paths of the files it shares with its parent."""
         head = self._head()
         self._copy_snapshots(head)
-        for name in _VERSIONED:
-            self._copy_versioned(name)
+        for versioned in self.source.stock:
+            if "end_snapshot" in versioned.c:
+                name = versioned.name.removeprefix("ducklake_")
+                self._copy(name, lambda table: table.c.begin_snapshot <= self.at)
         for name, (column, owner) in _DETAILS.items():
             owners = getattr(self.target, owner)
             self._copy(name, lambda t, c=column, o=owners: t.c[c].in_(select(o.c[c])))
         if self.at == head.snapshot_id:
-            # Later ones do not fit older rows: a rewrite narrows them, a wider type widens them.
+            # Newer statistics do not fit older rows: rewrites narrow them, wider types widen them.
             owned = select(self.target.table.c.table_id)
             self._copy("table_column_stats", lambda table: table.c.table_id.in_(owned))
         self._copy("name_mapping", lambda table: true())
         self._copy("schema_versions", lambda table: table.c.begin_snapshot <= self.at)
-        # Work whose rows the fork begins with is not to be done in it again.
+        # The fork has the rows of this work already, so it must not be repeated there.
         self._copy("swanlake_ledger", lambda table: table.c.snapshot_id <= self.at)
         self._copy_metadata()
         self._copy_inlined()
         self._make_paths_absolute()
         shared = self._shared_paths()
-        share(self.connection, self.target, shared)
+        mark_shared(self.connection, self.target, shared)
         for row in self._partial_files():
-            # Only here are files looked into; most forks are made without DuckDB.
-            from swanlake.lake.partial import Cut
+            # Most forks need no DuckDB: only these files must be read.
+            from swanlake.lake.lifecycle.partial import PartialFileFilter
 
-            Cut(self.connection, self.target, self.at, self.data_path).apply(row)
+            PartialFileFilter(self.connection, self.target, self.at, self.data_path).apply(row)
         return shared
 
     def _head(self) -> Row[Any]:
@@ -126,15 +115,6 @@ class Copy:
             .values(next_catalog_id=newest.next_catalog_id, next_file_id=newest.next_file_id)
         )
 
-    def _copy_versioned(self, name: str) -> None:
-        self._copy(
-            name, lambda table: table.c.begin_snapshot <= self.at, {"end_snapshot": self._ended}
-        )
-
-    def _ended(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
-        """What ended after the fork has not ended in it."""
-        return case((column <= self.at, column), else_=null())
-
     def _copy_metadata(self) -> None:
         self._copy("metadata", lambda table: true())
         metadata = self.target.metadata
@@ -144,58 +124,51 @@ class Copy:
             .values(value=self.data_path)
         )
 
-    def _copy(self, name: str, which: Any, changed: dict[str, Any] | None = None) -> None:
-        self._copy_table(getattr(self.source, name), getattr(self.target, name), which, changed)
+    def _copy(self, name: str, which: Any) -> None:
+        self._copy_table(getattr(self.source, name), getattr(self.target, name), which)
 
-    def _copy_table(
-        self, source: SqlTable, target: SqlTable, which: Any, changed: dict[str, Any] | None = None
-    ) -> None:
-        changed = changed or {}
-        columns = [changed.get(c.name, _as_it_is)(c) for c in source.c]
-        rows = select(*columns).where(which(source))
-        names = [column.name for column in source.c]
-        self.connection.execute(insert(target).from_select(names, rows))
+    def _copy_table(self, source: SqlTable, target: SqlTable, which: Any) -> None:
+        columns: dict[str, ColumnElement[Any]] = dict(source.c.items())
+        if (end := columns.get("end_snapshot")) is not None:
+            # Rows that ended after the fork are live in it.
+            columns["end_snapshot"] = case((end <= self.at, end), else_=null())
+        rows = select(*columns.values()).where(which(source))
+        self.connection.execute(insert(target).from_select(list(columns), rows))
 
     # ---- inlined data --------------------------------------------------------------------------
 
     def _copy_inlined(self) -> None:
-        """Rows that are kept in the metadata itself, and deletes that are."""
+        """Copies inlined rows and inlined deletes."""
         registered = self.source.inlined_data_tables
         snapshot, tables = self.target.snapshot, self.target.table
         version = select(snapshot.c.schema_version).where(snapshot.c.snapshot_id == self.at)
-        # A later version's table would have another shape than the one the fork comes to need.
+        # A later version's table may have other columns than the one that the fork will create.
         wanted = (registered.c.schema_version <= version.scalar_subquery()) & (
             registered.c.table_id.in_(select(tables.c.table_id))
         )
         self._copy("inlined_data_tables", lambda _: wanted)
         rows = self.connection.execute(select(registered.c.table_name).where(wanted))
         for name in rows.scalars().all():
-            self._copy_inlined_table(name, {"end_snapshot": self._ended})
+            self._copy_inlined_table(name)
         present = inspect_database(self.connection).get_table_names(schema=self.source.schema_name)
-        for table_id in (
-            self.connection.execute(select(tables.c.table_id).distinct()).scalars().all()
-        ):
-            name = f"ducklake_inlined_delete_{table_id}"
+        copied = self.connection.execute(select(tables.c.table_id).distinct())
+        for name in map(deletes_name, copied.scalars().all()):
             if name in present:
-                self._copy_inlined_table(name, {})
+                self._copy_inlined_table(name)
 
-    def _copy_inlined_table(self, name: str, changed: dict[str, Any]) -> None:
-        source = SqlTable(
-            name,
-            MetaData(),
-            schema=self.source.schema_name,
-            autoload_with=self.connection,
-        )
+    def _copy_inlined_table(self, name: str) -> None:
+        schema = self.source.schema_name
+        source = SqlTable(name, MetaData(), schema=schema, autoload_with=self.connection)
         target = source.to_metadata(MetaData(), schema=self.target.schema_name)  # type: ignore[arg-type]
         target.create(self.connection)
-        self._copy_table(source, target, lambda table: table.c.begin_snapshot <= self.at, changed)
+        self._copy_table(source, target, lambda table: table.c.begin_snapshot <= self.at)
 
     # ---- files ---------------------------------------------------------------------------------
 
     def _make_paths_absolute(self) -> None:
         prefixes = [
             {"of_table": table_id, "directory": directory}
-            for table_id, directory in directories(self.connection, self.source).items()
+            for table_id, directory in table_directories(self.connection, self.source).items()
         ]
         if not prefixes:
             return
@@ -212,19 +185,19 @@ class Copy:
                 prefixes,
             )
 
-    def _partial_files(self) -> list[Row[Any]]:
-        """Data files that hold rows, or have delete files, from after the fork.
+    def _partial_files(self) -> Sequence[Any]:
+        """Data files with rows, or delete files, from after the fork.
 
-        Their rows carry the snapshots they came with, and the fork will use those numbers again.
+        Their rows carry snapshot ids that the fork will assign again.
         """
         data, deletes = self.target.data_file, self.target.delete_file
         snapshot = self.source.snapshot
-        # Files with newer ids were written later. The stock extension does not always say in
-        # partial_max what they cover: not of the deletes it flushes out of the metadata.
+        # Files with newer ids were written later. partial_max does not always say so: the stock
+        # extension leaves it out for the inlined deletes that it flushes.
         next_file_id = self.connection.execute(
             select(snapshot.c.next_file_id).where(snapshot.c.snapshot_id == self.at)
         ).scalar_one()
-        rows = self.connection.execute(
+        return self.connection.execute(
             select(
                 data.c.data_file_id,
                 data.c.table_id,
@@ -248,19 +221,14 @@ class Copy:
                 ),
             )
         ).all()
-        return [cast("Row[Any]", row) for row in rows]
 
     def _shared_paths(self) -> list[str]:
         paths = union(select(self.target.data_file.c.path), select(self.target.delete_file.c.path))
         return list(self.connection.execute(paths).scalars().all())
 
 
-def _as_it_is(column: Column[Any]) -> ColumnElement[Any]:
-    return column
-
-
-def share(connection: Connection, tables: CatalogTables, paths: list[str]) -> None:
-    """Notes in the parent which of its files a fork can see."""
+def mark_shared(connection: Connection, tables: CatalogTables, paths: list[str]) -> None:
+    """Records in a catalog which of its files another one can see."""
     files = tables.swanlake_shared_file
     known = set(connection.execute(select(files.c.path)).scalars().all())
     new = [{"path": path} for path in paths if path not in known]

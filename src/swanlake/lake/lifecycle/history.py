@@ -1,7 +1,7 @@
-"""What maintenance was done in a lake, when, by which server, and with what result.
+"""The maintenance history: which jobs ran, when, on which server, with what result.
 
-An entry is written when a job begins and again when it has ended, so that one whose server died
-shows as not finished.
+An entry is written when a job starts and again when it ends, so a job whose server died shows as
+unfinished.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, Connection, Row, delete, insert, select, update
 from sqlalchemy import Table as SqlTable
 
-from swanlake.lake.ids import uuid7
+from swanlake.lake.model.ids import uuid7
 
-#: So many entries are kept of every catalog.
-KEPT = 10_000
+#: Per catalog; older entries are removed.
+MAX_ENTRIES = 10_000
 
 
 class Outcome(StrEnum):
@@ -28,16 +28,16 @@ class Outcome(StrEnum):
     DONE = "done"
     #: There was nothing to do.
     IDLE = "idle"
-    #: Others were in the way, and it will be tried again.
+    #: Conflicting writers; it will be retried.
     SKIPPED = "skipped"
     FAILED = "failed"
-    #: Whoever wanted it gave up, or their server ended before it.
+    #: Cancelled, or its server stopped first.
     STOPPED = "stopped"
 
 
 @dataclass(frozen=True)
 class MaintenanceEntry:
-    """One job: begun, and finished if it was.
+    """One job: started, and finished if it was.
 
     entry = MaintenanceEntry("sales", "expire", server="one")
     lake.record(entry)
@@ -59,37 +59,29 @@ class MaintenanceEntry:
     def finished(
         self, outcome: Outcome, report: Mapping[str, Any] | None = None, at: datetime | None = None
     ) -> MaintenanceEntry:
-        """The same job, ended."""
+        """The entry with the end of the job."""
         ended = at or datetime.now(UTC)
         return replace(self, outcome=outcome, report=report, finished_at=ended)
 
 
 def record(connection: Connection, table: SqlTable, entry: MaintenanceEntry) -> None:
-    """Writes an entry, over what was there of it; a catalog's oldest go when it has too many."""
-    values = {
-        "catalog": entry.catalog,
-        "job": entry.job,
-        "table_name": entry.table_name,
-        "started_at": entry.started_at,
-        "finished_at": entry.finished_at,
-        "outcome": entry.outcome,
-        "server": entry.server,
-        "report": None if entry.report is None else dict(entry.report),
-    }
-    # The update comes first: SQLite then waits for its turn, instead of refusing to write.
-    known = update(table).where(table.c.id == str(entry.id)).values(**values)
+    """Writes or replaces an entry; removes a catalog's oldest when it has too many."""
+    report = None if entry.report is None else dict(entry.report)
+    values = vars(entry) | {"id": str(entry.id), "report": report}
+    # The update comes first: SQLite then waits for the lock instead of failing the upgrade.
+    known = update(table).where(table.c.id == values["id"]).values(values)
     if connection.execute(known).rowcount:
         return
-    connection.execute(insert(table).values(id=str(entry.id), **values))
+    connection.execute(insert(table).values(values))
     of_catalog = select(table.c.id).where(table.c.catalog == entry.catalog)
-    old = of_catalog.order_by(*_newest_first(table)).offset(KEPT)
+    old = of_catalog.order_by(*_newest_first(table)).offset(MAX_ENTRIES)
     connection.execute(delete(table).where(table.c.id.in_(old)))
 
 
-def entries(
+def read_entries(
     connection: Connection, table: SqlTable, catalog: str | None, job: str | None, limit: int
 ) -> list[MaintenanceEntry]:
-    """The newest entries first; of one catalog and one kind of job if they are named."""
+    """The newest entries first, of one catalog and one kind of job if they are named."""
     wanted = select(table).order_by(*_newest_first(table)).limit(limit)
     if catalog is not None:
         wanted = wanted.where(table.c.catalog == catalog)
@@ -103,14 +95,5 @@ def _newest_first(table: SqlTable) -> tuple[ColumnElement[Any], ...]:
 
 
 def _entry(row: Row[Any]) -> MaintenanceEntry:
-    return MaintenanceEntry(
-        catalog=row.catalog,
-        job=row.job,
-        server=row.server,
-        table_name=row.table_name,
-        started_at=row.started_at,
-        finished_at=row.finished_at,
-        outcome=None if row.outcome is None else Outcome(row.outcome),
-        report=row.report,
-        id=UUID(row.id),
-    )
+    outcome = None if row.outcome is None else Outcome(row.outcome)
+    return MaintenanceEntry(**row._asdict() | {"id": UUID(row.id), "outcome": outcome})

@@ -1,6 +1,6 @@
-"""Names that only one process at a time holds, and that are free again when it dies.
+"""Leases: names that one process at a time holds, and that are free again when it dies.
 
-Advisory locks of PostgreSQL reach every host that shares the metabase; with SQLite all processes
+PostgreSQL's advisory locks reach every host that shares the metastore. With SQLite all processes
 are on one machine, and locked files do the same.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import os
 import threading
 from abc import ABC, abstractmethod
@@ -16,13 +15,13 @@ from pathlib import Path
 from urllib.parse import quote
 
 import psycopg
-from psycopg.conninfo import make_conninfo
 
 from swanlake.errors import CatalogUnreachable
+from swanlake.lake.metastore.advisory_locks import LockConnection, LockKey
+from swanlake.lake.metastore.postgres_connection import connect
 
-#: A database that went away is noticed within half a minute, whatever was asked of it.
-_PATIENCE = {
-    "connect_timeout": 10,
+#: A lost database is noticed within half a minute: other servers may take over the names.
+_TIMEOUTS = {
     "keepalives_idle": 10,
     "keepalives_interval": 5,
     "keepalives_count": 3,
@@ -30,23 +29,23 @@ _PATIENCE = {
 }
 
 
-class Claims(ABC):
+class Leases(ABC):
     """The names that this process holds."""
 
     @abstractmethod
-    def take(self, name: str) -> bool:
-        """Takes a name, or keeps it; False if another process holds it."""
+    def acquire(self, name: str) -> bool:
+        """Acquires a name, or confirms that it is held; False if another process holds it."""
 
     @abstractmethod
-    def give(self, name: str) -> None:
-        """Gives a name back."""
+    def release(self, name: str) -> None:
+        """Releases a name."""
 
     @abstractmethod
     def close(self) -> None:
-        """Gives all names back."""
+        """Releases all names."""
 
 
-class FileClaims(Claims):
+class FileLeases(Leases):
     """One locked file per name."""
 
     def __init__(self, directory: Path) -> None:
@@ -54,35 +53,35 @@ class FileClaims(Claims):
         self._lock = threading.Lock()
         self._held: dict[str, int] = {}
 
-    def take(self, name: str) -> bool:
+    def acquire(self, name: str) -> bool:
         with self._lock:
             if name in self._held:
                 return True
             self._directory.mkdir(parents=True, exist_ok=True)
-            descriptor = lock_file(self._path(name))
+            descriptor = try_lock_file(self._path(name))
             if descriptor is None:
                 return False
             self._held[name] = descriptor
             return True
 
-    def give(self, name: str) -> None:
+    def release(self, name: str) -> None:
         with self._lock:
             descriptor = self._held.pop(name, None)
             if descriptor is not None:
-                # Removed while it is locked: who waits for this very file finds out and asks again.
+                # Removed while locked: a process that opened it meanwhile notices and retries.
                 self._path(name).unlink(missing_ok=True)
                 os.close(descriptor)
 
     def close(self) -> None:
         for name in list(self._held):
-            self.give(name)
+            self.release(name)
 
     def _path(self, name: str) -> Path:
         return self._directory / f"{quote(name, safe='')}.lock"
 
 
-def lock_file(path: Path) -> int | None:
-    """The descriptor of a file that is locked from now on; None if another process has it."""
+def try_lock_file(path: Path) -> int | None:
+    """Locks a file, creating it; returns its descriptor, or None if another process holds it."""
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
@@ -95,66 +94,50 @@ def lock_file(path: Path) -> int | None:
         except BaseException:
             os.close(descriptor)
             raise
-        os.close(descriptor)  # its owner removed it between our two steps
+        os.close(descriptor)  # its owner removed it between open and flock
 
 
-class PostgresClaims(Claims):
-    """Advisory locks of one connection; when that is lost, they are taken again on a new one."""
+class PostgresLeases(Leases):
+    """Advisory locks of one connection; a lost connection is replaced and its names reacquired."""
 
     def __init__(self, url: str) -> None:
         self._url = url
         self._lock = threading.Lock()
-        self._connection: psycopg.Connection[tuple[bool]] | None = None
+        self._connection: LockConnection | None = None
         self._held: set[str] = set()
 
-    def take(self, name: str) -> bool:
+    def acquire(self, name: str) -> bool:
         with self._lock:
-            try:
-                if self._connection is not None:
-                    self._connection.execute("SELECT true")
-            except psycopg.Error:
-                self._forget()
+            if self._connection is not None and not self._connection.is_alive():
+                self._disconnect()
             if name in self._held:
                 return True
-            if not self._ask("pg_try_advisory_lock", name):
-                return False
-            self._held.add(name)
-            return True
+            try:
+                if self._connection is None:
+                    self._connection = LockConnection(connect(self._url, **_TIMEOUTS))
+                is_free = self._connection.try_acquire(LockKey.for_name(name))
+            except psycopg.Error as lost:
+                self._disconnect()
+                raise CatalogUnreachable(
+                    f"The lake's metadata cannot be reached to acquire the lease {name}: {lost}"
+                ) from lost
+            if is_free:
+                self._held.add(name)
+            return is_free
 
-    def give(self, name: str) -> None:
+    def release(self, name: str) -> None:
         with self._lock:
-            if name in self._held:
+            if name in self._held and self._connection is not None:
                 self._held.discard(name)
-                with contextlib.suppress(CatalogUnreachable):
-                    self._ask("pg_advisory_unlock", name)
+                with contextlib.suppress(psycopg.Error):
+                    self._connection.release(LockKey.for_name(name))
 
     def close(self) -> None:
         with self._lock:
-            self._forget()
+            self._disconnect()
 
-    def _ask(self, function: str, name: str) -> bool:
-        try:
-            if self._connection is None:
-                self._connection = psycopg.connect(
-                    make_conninfo(self._url, **_PATIENCE), autocommit=True
-                )
-            row = self._connection.execute(f"SELECT {function}(%s)", [_key(name)]).fetchone()
-        except psycopg.Error as lost:
-            self._forget()
-            raise CatalogUnreachable(
-                f"The lake's metadata cannot be reached to claim {name}: {lost}"
-            ) from lost
-        assert row is not None
-        return row[0]
-
-    def _forget(self) -> None:
+    def _disconnect(self) -> None:
         self._held.clear()
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-
-
-def _key(name: str) -> int:
-    """The number of an advisory lock: 64 bits of the name's hash."""
-    digest = hashlib.blake2b(f"swanlake:{name}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big", signed=True)

@@ -1,7 +1,7 @@
-"""Files of a fork that hold more than the fork may see.
+"""Files of a fork that hold rows from after the fork.
 
-A merged file holds rows of several snapshots, and so may a file of deleted rows. A fork that begins
-between them gets a file of deleted rows of its own, which hides what came later.
+A merged file holds rows of several snapshots, and so may a delete file. A fork at one of them gets
+its own delete file, which hides what came later.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any
 import duckdb
 from sqlalchemy import Connection, Row, delete, insert, select, update
 
-from swanlake.lake.datafile import SNAPSHOT_ID, write_delete_file
-from swanlake.lake.layout import DeleteFile, Table
-from swanlake.lake.tables import CatalogTables
+from swanlake.lake.files.datafile import SNAPSHOT_ID, write_delete_file
+from swanlake.lake.metastore.tables import CatalogTables
+from swanlake.lake.model.layout import DeleteFile, Table
 
 
 @dataclass(frozen=True)
-class Cut:
-    """Hides in one data file of a fork what was inserted, and restores what was deleted, later."""
+class PartialFileFilter:
+    """Hides rows inserted after the fork, and restores rows deleted after it."""
 
     connection: Connection
     tables: CatalogTables
@@ -27,7 +27,7 @@ class Cut:
     data_path: str
 
     def apply(self, row: Row[Any]) -> None:
-        """Puts a new file of deleted rows in the place of the one there is."""
+        """Replaces the delete file of a data file."""
         with duckdb.connect(":memory:") as reader:
             deleted = _deleted_rows(reader, row, self.at)
             deletes = self.tables.delete_file
@@ -59,18 +59,15 @@ class Cut:
 
     def _new_file_id(self) -> int:
         snapshot = self.tables.snapshot
-        here = snapshot.c.snapshot_id == self.at
-        allocated = select(snapshot.c.next_file_id).where(here)
+        newest = snapshot.c.snapshot_id == self.at
+        allocated = select(snapshot.c.next_file_id).where(newest)
         file_id: int = self.connection.execute(allocated).scalar_one()
-        self.connection.execute(update(snapshot).where(here).values(next_file_id=file_id + 1))
+        self.connection.execute(update(snapshot).where(newest).values(next_file_id=file_id + 1))
         return file_id
 
 
 def _deleted_rows(reader: duckdb.DuckDBPyConnection, row: Row[Any], at: int) -> dict[int, int]:
-    """What is not there in the fork: deleted before it, or inserted after it.
-
-    Positions in the file, and since which snapshot.
-    """
+    """The rows that the fork must not see: positions in the file, and since which snapshot."""
     deleted: dict[int, int] = {}
     if row.delete_file_id is not None:
         columns = reader.execute("SELECT name FROM parquet_schema(?)", [row.delete_path]).fetchall()

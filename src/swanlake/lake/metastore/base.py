@@ -1,8 +1,8 @@
-"""Where all catalogs of a lake are, and the list of them.
+"""The metastore: the database, or directory of databases, with all catalogs and their registry.
 
-A catalog is made whole or not at all: on PostgreSQL in one transaction, with SQLite in a file that
-gets its name when it is complete. The place of a catalog (its schema or file, and its data
-directory) is never used again after it is dropped, because forks may still need files in it.
+A catalog is created atomically: in PostgreSQL by one transaction, with SQLite in a file that gets
+its name when it is complete. Its storage name and data directory are never reused after a drop,
+because forks may still need the files.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from uuid import UUID
 from sqlalchemy import Connection, Row, insert, select, update
 
 from swanlake.errors import AlreadyExists, CatalogUnreachable, InvalidRequest, NotFound
-from swanlake.lake.ids import uuid7
-from swanlake.lake.store import CatalogStore, one_line
-from swanlake.lake.tables import maintenance_table, registry_table
+from swanlake.lake.metastore.store import CatalogStore, ErrorKind, one_line
+from swanlake.lake.metastore.tables import maintenance_table, registry_table
+from swanlake.lake.model.ids import uuid7
 
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,47}")
-#: Names that mean something else in a session.
+#: Names that have another meaning in a session.
 _RESERVED = {"system", "temp", "memory", "main", "duckling_queue", "information_schema", "registry"}
 
 
 @dataclass(frozen=True)
 class CatalogInfo:
-    """One catalog, as the registry knows it."""
+    """One catalog in the registry."""
 
     id: UUID
     name: str
-    #: The name of its PostgreSQL schema or SQLite file, without prefix or suffix.
-    place: str
+    #: The name of its PostgreSQL schema (without ``lake_``) or SQLite file (without suffix).
+    storage_name: str
     data_path: str
-    #: Shared by a catalog and all its forks, and theirs.
+    #: Shared by a catalog, its forks, and their forks.
     family: UUID
     parent: UUID | None = None
     parent_snapshot: int | None = None
@@ -48,151 +48,134 @@ class CatalogInfo:
 
 
 def checked_name(name: str) -> str:
-    """The name of a catalog in lower case; raises InvalidRequest if it cannot be one."""
+    """A catalog name in lower case; raises InvalidRequest if it is not allowed."""
     folded = name.lower()
     if not _NAME.fullmatch(folded) or folded.startswith("__"):
         raise InvalidRequest(
             f"{name!r} cannot be the name of a catalog: use up to 48 letters, digits and "
-            "underscores, and begin with a letter.",
+            "underscores, and start with a letter or an underscore.",
             identifier="CATALOG_NAME_INVALID",
         )
     if folded in _RESERVED:
         raise InvalidRequest(
-            f"{name!r} cannot be the name of a catalog: it means something else in a session.",
+            f"{name!r} cannot be the name of a catalog: it is reserved.",
             identifier="CATALOG_NAME_INVALID",
         )
     return folded
 
 
-class Metabase(ABC):
-    """The database, or the directory of databases, that keeps the catalogs of a lake."""
+class Metastore(ABC):
+    """Where the metadata of all catalogs of a lake is stored."""
 
-    #: Every error its drivers raise.
+    store_type: type[CatalogStore]
+    #: The errors that its driver raises.
     errors: tuple[type[Exception], ...] = ()
 
     def __init__(self, schema: str | None, data_location: str) -> None:
         self._registry = registry_table(schema)
-        #: What was done to the catalogs; lakes that are older than this table get it when opened.
+        #: The maintenance history; an older lake gets the table when it is opened.
         self.maintenance = maintenance_table(schema)
         self._data_location = data_location.rstrip("/")
 
-    # ---- what a database must offer ------------------------------------------------------------
-
     @abstractmethod
     def registry(self, *, write: bool = False) -> AbstractContextManager[Connection]:
-        """A transaction on the registry; with ``write`` nobody else changes it meanwhile."""
+        """A transaction on the registry; ``write`` excludes other writers."""
 
     @abstractmethod
     def store(self, info: CatalogInfo) -> CatalogStore:
         """The metadata of a catalog."""
 
     @abstractmethod
-    def exists(self, place: str) -> bool:
-        """True if there is a schema or file of that name, registered or not."""
+    def exists(self, storage_name: str) -> bool:
+        """True if the schema or file exists, registered or not."""
 
     @abstractmethod
     def create(self, registry: Connection, info: CatalogInfo) -> None:
-        """Makes a new, empty catalog in its place."""
+        """Creates an empty catalog."""
 
     @abstractmethod
     def fork(
         self, registry: Connection, parent: CatalogInfo, info: CatalogInfo, at: int | None
     ) -> int:
-        """Makes a catalog from another one; returns the snapshot at which they part."""
+        """Creates a fork of a catalog; returns the snapshot at which they part."""
 
     @abstractmethod
     def adopt(self, registry: Connection, info: CatalogInfo) -> None:
-        """Puts up the fence of a catalog that is there already."""
+        """Installs the fence in an existing catalog."""
 
     @abstractmethod
     def remove(self, registry: Connection, info: CatalogInfo) -> None:
         """Removes the metadata of a catalog."""
 
     @abstractmethod
-    def is_busy(self, error: Exception) -> bool:
-        """True if an error of the drivers says that others held a lock for too long."""
-
-    @abstractmethod
     def close(self) -> None:
         """Closes every connection."""
 
-    # ---- the registry, the same for all --------------------------------------------------------
-
-    def infos(self, registry: Connection, *, dropped: bool = False) -> list[CatalogInfo]:
-        """The catalogs by name; those that were dropped on request."""
+    def catalogs(self, registry: Connection, *, dropped: bool = False) -> list[CatalogInfo]:
+        """The catalogs in order of name; with ``dropped`` only those that were dropped."""
         table = self._registry
         wanted = table.c.dropped_at.is_not(None) if dropped else table.c.dropped_at.is_(None)
         rows = registry.execute(select(table).where(wanted).order_by(table.c.name))
         return [_info(row) for row in rows]
 
     def find(self, registry: Connection, name: str) -> CatalogInfo | None:
-        """The catalog of that name; None if none is registered."""
+        """The catalog with that name; None if there is none."""
         table = self._registry
         row = registry.execute(
             select(table).where(table.c.name == name.lower(), table.c.dropped_at.is_(None))
         ).one_or_none()
         return None if row is None else _info(row)
 
-    def named(self, registry: Connection, name: str) -> CatalogInfo:
-        """The catalog of that name; raises NotFound."""
+    def get(self, registry: Connection, name: str) -> CatalogInfo:
+        """The catalog with that name; raises NotFound."""
         info = self.find(registry, name)
         if info is not None:
             return info
         if _NAME.fullmatch(name.lower()) and self.exists(name.lower()):
-            raise NotFound(
-                f"The catalog {name} is there but not in the registry: another program made it, or "
-                f"its creation was cut short. `swanlake catalog adopt {name}` registers it.",
-                identifier="CATALOG_NOT_FOUND",
-            )
+            raise NotFound(_not_registered(name), identifier="CATALOG_NOT_FOUND")
         raise NotFound(f"There is no catalog {name}.", identifier="CATALOG_NOT_FOUND")
 
-    def new_info(
-        self,
-        registry: Connection,
-        name: str,
-        parent: CatalogInfo | None = None,
+    def allocate(
+        self, registry: Connection, name: str, parent: CatalogInfo | None = None
     ) -> CatalogInfo:
-        """A name, a place and a data path that nobody has or had; raises AlreadyExists."""
+        """A new catalog with an unused storage name and data path; raises AlreadyExists."""
         if self.find(registry, name) is not None:
-            raise AlreadyExists(f"There is a catalog {name} already.")
-        # Of all catalogs: the place of one may look like the name of another.
+            raise AlreadyExists(f"The catalog {name} exists already.")
+        # Dropped ones included: their files may still be needed.
         used = set(registry.execute(select(self._registry.c.place)).scalars().all())
         if name not in used and self.exists(name):
-            raise AlreadyExists(
-                f"A catalog {name} is there but not in the registry: another program made it, or "
-                f"its creation was cut short. `swanlake catalog adopt {name}` registers it."
-            )
-        place = next(
+            raise AlreadyExists(_not_registered(name))
+        storage_name = next(
             candidate
             for candidate in chain([name], (f"{name}_{number}" for number in count(1)))
             if candidate not in used
-            # What a creation that was cut short left in such a place cannot be adopted by its name.
+            # Left by an interrupted creation; it cannot be adopted under another name.
             and not self.exists(candidate)
-            # Another lake's, or an earlier one's: the collector of this one would delete its files.
-            and not _is_there(self.data_path(candidate))
+            # Files of another lake: a clean-up of this one would delete them.
+            and not _exists(self.data_path(candidate))
         )
         id = uuid7()
         return CatalogInfo(
             id=id,
             name=name,
-            place=place,
-            data_path=self.data_path(place),
+            storage_name=storage_name,
+            data_path=self.data_path(storage_name),
             family=id if parent is None else parent.family,
             parent=None if parent is None else parent.id,
             created_at=datetime.now(UTC),
         )
 
-    def data_path(self, place: str) -> str:
-        """Where the files of the catalog in a place go."""
-        return f"{self._data_location}/{place}/"
+    def data_path(self, storage_name: str) -> str:
+        """Where the files of a catalog go."""
+        return f"{self._data_location}/{storage_name}/"
 
     def register(self, registry: Connection, info: CatalogInfo, at: int | None = None) -> None:
-        """Makes a catalog known."""
+        """Adds a catalog to the registry."""
         registry.execute(
             insert(self._registry).values(
                 id=str(info.id),
                 name=info.name,
-                place=info.place,
+                place=info.storage_name,
                 data_path=info.data_path,
                 family=str(info.family),
                 parent=None if info.parent is None else str(info.parent),
@@ -201,33 +184,36 @@ class Metabase(ABC):
             )
         )
 
-    def forget(self, registry: Connection, info: CatalogInfo) -> None:
-        """Marks a catalog as dropped; its place stays taken."""
+    def mark_dropped(self, registry: Connection, info: CatalogInfo) -> None:
+        """Marks a catalog as dropped; its storage name stays reserved."""
         table = self._registry
         registry.execute(
             update(table).where(table.c.id == str(info.id)).values(dropped_at=datetime.now(UTC))
         )
 
-    def family(self, registry: Connection, info: CatalogInfo) -> list[CatalogInfo]:
-        """The living relatives of a catalog, itself included, in the order of locking."""
-        return [other for other in self.infos(registry) if other.family == info.family]
-
     @contextmanager
-    def reachable(self, what: str = "lake's metadata") -> Iterator[None]:
-        """Turns what the drivers say of a database that cannot be reached into one sentence."""
+    def translate_errors(self, what: str = "lake's metadata") -> Iterator[None]:
+        """Raises CatalogUnreachable, with one sentence, for a driver's errors."""
         try:
             yield
         except self.errors as error:
-            if self.is_busy(error):
+            if self.store_type.classify(error) is ErrorKind.LOCK_TIMEOUT:
                 raise CatalogUnreachable(
-                    f"Others kept the {what} locked for too long ({one_line(error)}); nothing was "
-                    "changed. Try again."
+                    f"The {what} was locked for too long ({one_line(error)}); nothing was changed. "
+                    "Try again."
                 ) from error
             raise CatalogUnreachable(f"The {what} cannot be reached: {one_line(error)}") from error
 
 
-def _is_there(data_path: str) -> bool:
-    """True for a directory that exists; what is in an object store is not looked at."""
+def _not_registered(name: str) -> str:
+    return (
+        f"The catalog {name} exists but is not in the registry: another program created it, or its "
+        f"creation was interrupted. `swanlake catalog adopt {name}` registers it."
+    )
+
+
+def _exists(data_path: str) -> bool:
+    """True for an existing directory; object stores are not checked."""
     return "://" not in data_path and Path(data_path).exists()
 
 
@@ -235,7 +221,7 @@ def _info(row: Row[Any]) -> CatalogInfo:
     return CatalogInfo(
         id=UUID(row.id),
         name=row.name,
-        place=row.place,
+        storage_name=row.place,
         data_path=row.data_path,
         family=UUID(row.family),
         parent=None if row.parent is None else UUID(row.parent),

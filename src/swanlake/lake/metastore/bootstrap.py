@@ -1,4 +1,4 @@
-"""A new catalog, and what is checked before an existing one is trusted."""
+"""Creates and adopts catalogs, and checks them."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from datetime import UTC, datetime
 from sqlalchemy import Connection, func, insert, inspect, select, update
 
 from swanlake.errors import CatalogNotWritable
-from swanlake.lake.ids import uuid7
-from swanlake.lake.reading import property_of
-from swanlake.lake.store import CatalogStore
-from swanlake.lake.tables import FORMAT_VERSION
+from swanlake.lake.metastore.store import CatalogStore
+from swanlake.lake.metastore.tables import FORMAT_VERSION
+from swanlake.lake.model.ids import uuid7
+from swanlake.lake.read.metadata import read_catalog_option
 
 
 def create(connection: Connection, store: CatalogStore, data_path: str) -> None:
-    """The tables and rows that the stock extension makes for a new catalog, and the fence."""
-    import duckdb  # its revision is all that is needed of it
+    """Creates the tables and rows of a new catalog, as the stock extension does, and the fence."""
+    import duckdb  # only its revision is needed
 
     tables = store.tables
     tables.everything.create_all(connection, checkfirst=False)
     metadata = {
         "version": FORMAT_VERSION,
-        # What the stock extension signs a new catalog with.
+        # As the stock extension signs a new catalog.
         "created_by": f"DuckDB {duckdb.__git_revision__}",
         "data_path": data_path,
         "encrypted": "false",
@@ -55,22 +55,22 @@ def create(connection: Connection, store: CatalogStore, data_path: str) -> None:
             path_is_relative=True,
         )
     )
-    raise_fence(connection, store)
+    install_fence(connection, store)
 
 
 def adopt(connection: Connection, store: CatalogStore) -> None:
-    """Adds to a catalog that another program made what SwanLake needs to write to it."""
+    """Adds what SwanLake needs to write to a catalog that another program created."""
     check_version(connection, store)
     tables = store.tables
     for table in tables.ours:
         table.create(connection, checkfirst=True)
     for index in (*tables.indexes, *tables.guards):
         index.create(connection, checkfirst=True)
-    raise_fence(connection, store)
+    install_fence(connection, store)
 
 
-def raise_fence(connection: Connection, store: CatalogStore) -> None:
-    """Puts the fence where the newest snapshot is."""
+def install_fence(connection: Connection, store: CatalogStore) -> None:
+    """Installs the fence, at the newest snapshot."""
     snapshot, head = store.tables.snapshot, store.tables.head
     newest = connection.execute(
         select(
@@ -86,14 +86,14 @@ def raise_fence(connection: Connection, store: CatalogStore) -> None:
 
 
 def check_version(connection: Connection, store: CatalogStore) -> None:
-    """Raises CatalogNotWritable unless this is a catalog of the format we write."""
+    """Raises CatalogNotWritable unless this is a catalog in the format that SwanLake writes."""
     if not inspect(connection).has_table("ducklake_metadata", schema=store.tables.schema_name):
-        raise CatalogNotWritable(f"There is no DuckLake catalog in {store.name}.")
-    version = property_of(connection, store.tables, "version")
+        raise CatalogNotWritable(f"{store.name} is not a DuckLake catalog.")
+    version = read_catalog_option(connection, store.tables, "version")
     if version != FORMAT_VERSION:
         raise CatalogNotWritable(
             f"The catalog {store.name} has the format {version!r}; this version of SwanLake writes "
-            f"{FORMAT_VERSION!r} and leaves others alone."
+            f"{FORMAT_VERSION!r} only."
         )
 
 
@@ -108,11 +108,11 @@ def check_writable(connection: Connection, store: CatalogStore) -> None:
 
 
 def check(connection: Connection, store: CatalogStore) -> list[str]:
-    """What is wrong with a catalog, one sentence each; an empty list if nothing is."""
+    """What is wrong with a catalog, one sentence each; empty if nothing is."""
     check_version(connection, store)
     if not store.has_fence(connection):
         return [
-            "The fence is missing or not complete: writers can damage the catalog, and SwanLake "
+            "The fence is missing or incomplete: writers can damage the catalog, and SwanLake "
             f"does not write to it. `swanlake catalog adopt {store.name}` installs it."
         ]
     return [*_check_head(connection, store), *_check_duplicates(connection, store)]
@@ -124,22 +124,22 @@ def _check_head(connection: Connection, store: CatalogStore) -> list[str]:
         select(snapshot).order_by(snapshot.c.snapshot_id.desc()).limit(1)
     ).one_or_none()
     if newest is None:
-        return ["The catalog has no snapshot at all: its metadata is damaged."]
+        return ["The catalog has no snapshot: its metadata is damaged."]
     fenced = connection.execute(select(head)).one_or_none()
     if fenced is None:
         return ["The fence has no head row, so every commit is refused."]
     findings = []
     if fenced.snapshot_id != newest.snapshot_id:
         findings.append(
-            f"The fence stands at snapshot {fenced.snapshot_id}, the newest is "
-            f"{newest.snapshot_id}: something wrote around the fence."
+            f"The fence is at snapshot {fenced.snapshot_id}, the newest is "
+            f"{newest.snapshot_id}: a writer bypassed the fence."
         )
     for counter in ("next_catalog_id", "next_file_id"):
         highest = connection.execute(select(func.max(snapshot.c[counter]))).scalar_one()
         if getattr(newest, counter) < highest:
             findings.append(
                 f"{counter} is {getattr(newest, counter)} in the newest snapshot and {highest} in "
-                "an older one: ids would be given twice."
+                "an older one: ids would be assigned twice."
             )
     return findings
 

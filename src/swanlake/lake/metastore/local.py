@@ -1,17 +1,17 @@
-"""The lake as one process works on it: everything that reads or writes the metadata.
+"""Reads and writes the metadata of all catalogs, in this process.
 
-What few calls need is imported when they come: a process that only keeps SQLite catalogs then
-starts in a third of the time, without DuckDB, Arrow and the PostgreSQL driver.
+Modules that need Arrow, DuckDB or the PostgreSQL driver are imported when they are first used: the
+SQLite worker then starts in a third of the time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 from uuid import UUID
 
 from sqlalchemy import Connection
@@ -23,115 +23,119 @@ from swanlake.errors import (
     NotFound,
     SwanLakeError,
 )
-from swanlake.lake import bootstrap, commit, kept_rows, reading
-from swanlake.lake.commit import Committed, Retries
-from swanlake.lake.ids import uuid7
-from swanlake.lake.layout import Table
-from swanlake.lake.metabase import CatalogInfo, Metabase, checked_name
-from swanlake.lake.operations import Commit, CreateTable
-from swanlake.lake.reading import Snapshot
-from swanlake.lake.sqlite import SqliteMetabase
-from swanlake.lake.store import CatalogStore
+from swanlake.lake.commit import protocol
+from swanlake.lake.commit.protocol import Committed, Retries
+from swanlake.lake.metastore import bootstrap
+from swanlake.lake.metastore.base import CatalogInfo, Metastore, checked_name
+from swanlake.lake.metastore.sqlite import SqliteMetastore
+from swanlake.lake.metastore.store import CatalogStore
+from swanlake.lake.metastore.tables import CatalogTables
+from swanlake.lake.model.ids import uuid7
+from swanlake.lake.model.layout import Table
+from swanlake.lake.model.operations import Commit
+from swanlake.lake.read import inlined_scan, metadata
 
 if TYPE_CHECKING:
-    from swanlake.lake.expiry import ExpireReport
-    from swanlake.lake.gc import Garbage, Reason
-    from swanlake.lake.history import MaintenanceEntry
-    from swanlake.lake.live_files import InlinedRow, LiveFile, TableFiles
-    from swanlake.lake.survey import CatalogSurvey
+    from swanlake.lake.lifecycle.expiry import ExpireReport
+    from swanlake.lake.lifecycle.file_cleanup import DeletableFile, DeletionReason
+    from swanlake.lake.lifecycle.history import MaintenanceEntry
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
-def open_metabase(place: str | Path, data_location: str) -> Metabase:
+def open_metastore(location: str | Path, data_location: str) -> Metastore:
     """PostgreSQL for a URL, SQLite for a directory."""
-    if isinstance(place, Path):
-        return SqliteMetabase(place, data_location)
-    from swanlake.lake.postgres import PostgresMetabase
+    if isinstance(location, Path):
+        return SqliteMetastore(location, data_location)
+    from swanlake.lake.metastore.postgres import PostgresMetastore
 
-    return PostgresMetabase(place, data_location)
+    return PostgresMetastore(location, data_location)
 
 
-class LocalLake:
-    """Catalogs by name and by value; what it takes and gives can be sent between processes."""
+class MetadataService:
+    """All operations on metadata; arguments and results can be pickled for the SQLite worker."""
 
-    def __init__(self, metabase: Metabase) -> None:
-        self._metabase = metabase
-        #: Places whose fence was seen; that it still holds shows in the head at every commit.
+    def __init__(self, metastore: Metastore) -> None:
+        self._metastore = metastore
+        #: Storage names with a fence; every commit checks at the head that it still holds.
         self._writable: set[str] = set()
-        #: Where rows of tables were found that are in the metadata, by catalog and table.
-        self._kept_places: dict[UUID, dict[int, list[str]]] = {}
+        #: The inlined tables that were found, by catalog and table.
+        self._inlined_tables: dict[UUID, dict[int, list[str]]] = {}
 
     def close(self) -> None:
         """Closes every connection."""
-        self._metabase.close()
+        self._metastore.close()
 
     # ---- catalogs ------------------------------------------------------------------------------
 
     def catalogs(self) -> list[CatalogInfo]:
         """Every catalog, by name."""
-        with self._metabase.reachable(), self._metabase.registry() as registry:
-            return self._metabase.infos(registry)
+        with self._metastore.translate_errors(), self._metastore.registry() as registry:
+            return self._metastore.catalogs(registry)
 
     def find(self, name: str) -> CatalogInfo | None:
-        """The catalog of that name; None if there is none."""
-        with self._metabase.reachable(), self._metabase.registry() as registry:
-            return self._metabase.find(registry, name)
+        """The catalog with that name; None if there is none."""
+        with self._metastore.translate_errors(), self._metastore.registry() as registry:
+            return self._metastore.find(registry, name)
 
-    def named(self, name: str) -> CatalogInfo:
-        """The catalog of that name; raises NotFound."""
-        with self._metabase.reachable(), self._metabase.registry() as registry:
-            return self._metabase.named(registry, name)
+    def get(self, name: str) -> CatalogInfo:
+        """The catalog with that name; raises NotFound."""
+        with self._metastore.translate_errors(), self._metastore.registry() as registry:
+            return self._metastore.get(registry, name)
 
     def create(self, name: str) -> CatalogInfo:
-        """Makes a new, empty catalog; raises AlreadyExists."""
+        """Creates an empty catalog; raises AlreadyExists."""
         name = checked_name(name)
         with self._changing() as registry:
-            info = self._metabase.new_info(registry, name)
+            info = self._metastore.allocate(registry, name)
             with _new_directory(info.data_path):
-                self._metabase.create(registry, info)
-                self._metabase.register(registry, info)
+                self._metastore.create(registry, info)
+                self._metastore.register(registry, info)
         return info
 
     def fork(self, parent: str, name: str, at: int | None) -> CatalogInfo:
-        """Makes a catalog from another one, as it is or as it was at a snapshot."""
+        """Creates a catalog from another one, or from a snapshot of it."""
         name = checked_name(name)
         with self._changing() as registry:
-            source = self._metabase.named(registry, parent)
-            info = self._metabase.new_info(registry, name, source)
+            source = self._metastore.get(registry, parent)
+            info = self._metastore.allocate(registry, name, source)
             with _new_directory(info.data_path):
-                snapshot = self._metabase.fork(registry, source, info, at)
-                self._metabase.register(registry, info, snapshot)
+                snapshot = self._metastore.fork(registry, source, info, at)
+                self._metastore.register(registry, info, snapshot)
         return replace(info, parent_snapshot=snapshot)
 
     def drop(self, name: str) -> CatalogInfo:
-        """Removes a catalog; its files are left to the collector."""
+        """Removes a catalog; its files are left to a clean-up."""
         with self._changing() as registry:
-            info = self._metabase.named(registry, name)
-            self._metabase.forget(registry, info)
-            self._metabase.remove(registry, info)
-        self._kept_places.pop(info.id, None)
+            info = self._metastore.get(registry, name)
+            self._metastore.mark_dropped(registry, info)
+            self._metastore.remove(registry, info)
+        self._inlined_tables.pop(info.id, None)
         return info
 
     def adopt(self, name: str) -> CatalogInfo:
-        """Registers and fences a catalog that another program made in its place."""
+        """Registers a catalog that another program created, and installs the fence."""
         name = checked_name(name)
         with self._changing() as registry:
-            known = self._metabase.find(registry, name)
-            for other in self._metabase.infos(registry):
-                if other.place == name and other.name != name:
+            known = self._metastore.find(registry, name)
+            for other in self._metastore.catalogs(registry):
+                if other.storage_name == name and other.name != name:
                     raise NotFound(
-                        f"There is no catalog {name}: what is there is the catalog {other.name}.",
+                        f"There is no catalog {name}: its storage belongs to the catalog "
+                        f"{other.name}.",
                         identifier="CATALOG_NOT_FOUND",
                     )
             info = known or self._unregistered(name)
-            self._metabase.adopt(registry, info)
+            self._metastore.adopt(registry, info)
             if known is None:
-                self._metabase.register(registry, info)
+                self._metastore.register(registry, info)
         return info
 
     def ensure(self, name: str) -> CatalogInfo:
-        """The catalog of that name, made if it is not there.
+        """The catalog with that name, created if it does not exist.
 
-        One that another program made is used as it is: it can be read, and adopted to be written.
+        One that another program created is used as it is: readable, and writable once adopted.
         """
         info = self.find(name)
         if info is not None:
@@ -141,117 +145,72 @@ class LocalLake:
         except AlreadyExists:
             return self.find(name) or self._unregistered(name)
 
-    def garbage(self, reasons: frozenset[Reason], age: timedelta) -> list[Garbage]:
+    def deletable_files(
+        self, reasons: frozenset[DeletionReason], age: timedelta
+    ) -> list[DeletableFile]:
         """The files that can be deleted for one of the reasons, in a fixed order."""
-        from swanlake.lake import gc
+        from swanlake.lake.lifecycle import file_cleanup
 
-        with self._metabase.reachable():
-            return gc.find(self._metabase, reasons, age)
+        with self._metastore.translate_errors():
+            return file_cleanup.find_deletable_files(self._metastore, reasons, age)
 
-    def forget(self, paths: list[str]) -> None:
-        """Takes files that are deleted off the lists of all catalogs."""
-        from swanlake.lake import gc
+    def forget_files(self, paths: list[str]) -> None:
+        """Takes deleted files off the lists of all catalogs."""
+        from swanlake.lake.lifecycle import file_cleanup
 
-        with self._metabase.reachable():
-            gc.forget(self._metabase, paths)
+        with self._metastore.translate_errors():
+            file_cleanup.forget_files(self._metastore, paths)
 
     def forget_commits(self, age: timedelta) -> None:
-        """Takes old commits off the ledgers of all catalogs."""
-        from swanlake.lake import gc
+        """Removes old commit ids from the ledgers of all catalogs."""
+        from swanlake.lake.lifecycle import file_cleanup
 
-        with self._metabase.reachable():
-            gc.forget_commits(self._metabase, age)
+        with self._metastore.translate_errors():
+            file_cleanup.forget_commits(self._metastore, age)
 
     def record(self, entry: MaintenanceEntry) -> None:
-        """Writes an entry of the history of maintenance, over what was there of it."""
-        from swanlake.lake import history
+        """Writes or replaces an entry of the maintenance history."""
+        from swanlake.lake.lifecycle import history
 
-        with self._metabase.reachable(), self._metabase.registry() as registry:
-            history.record(registry, self._metabase.maintenance, entry)
+        with self._metastore.translate_errors(), self._metastore.registry() as registry:
+            history.record(registry, self._metastore.maintenance, entry)
 
     def history(self, catalog: str | None, job: str | None, limit: int) -> list[MaintenanceEntry]:
-        """The newest entries of the history of maintenance, newest first."""
-        from swanlake.lake import history
+        """The newest entries of the maintenance history, newest first."""
+        from swanlake.lake.lifecycle import history
 
-        with self._metabase.reachable(), self._metabase.registry() as registry:
-            return history.entries(registry, self._metabase.maintenance, catalog, job, limit)
+        with self._metastore.translate_errors(), self._metastore.registry() as registry:
+            return history.read_entries(registry, self._metastore.maintenance, catalog, job, limit)
 
-    # ---- one catalog ---------------------------------------------------------------------------
-
-    def newest_snapshot(self, info: CatalogInfo) -> int:
-        """The id of a catalog's head."""
+    def read(
+        self,
+        info: CatalogInfo,
+        query: Callable[Concatenate[Connection, CatalogTables, P], T],
+        *arguments: P.args,
+        **named: P.kwargs,
+    ) -> T:
+        """The answer of a function of ``swanlake.lake.read`` on a catalog."""
         with self._reading(info) as (store, connection):
-            return reading.newest_snapshot(connection, store.tables)
+            return query(connection, store.tables, *arguments, **named)
 
-    def snapshots(self, info: CatalogInfo) -> list[Snapshot]:
-        """Every snapshot of a catalog that is kept, oldest first."""
-        with self._reading(info) as (store, connection):
-            return reading.snapshots(connection, store.tables)
-
-    def table(self, info: CatalogInfo, schema: str, name: str, at: int | None) -> Table:
-        """A table, all that is needed to write files for it; raises NotFound."""
-        with self._reading(info) as (store, connection):
-            return reading.read_table(connection, store.tables, schema, name, at)
-
-    def table_by_id(self, info: CatalogInfo, table_id: int) -> Table:
-        """A table by what never changes of it; raises NotFound."""
-        with self._reading(info) as (store, connection):
-            return reading.read_table_by_id(connection, store.tables, table_id)
-
-    def new_table(self, info: CatalogInfo, operation: CreateTable) -> Table:
-        """The table that an operation will make, to write its files; raises NotFound."""
-        with self._reading(info) as (store, connection):
-            return reading.read_new_table(connection, store.tables, operation)
-
-    def files(self, info: CatalogInfo, table_id: int) -> TableFiles:
-        """A table and all it consists of; raises NotFound."""
-        from swanlake.lake import live_files
-
+    def read_repeatably(
+        self,
+        info: CatalogInfo,
+        query: Callable[Concatenate[Connection, CatalogTables, P], T],
+        *arguments: P.args,
+        **named: P.kwargs,
+    ) -> T:
+        """As ``read``, for a function with several queries that must see the same state."""
         with self._reading(info, repeatable=True) as (store, connection):
-            return live_files.read_files(connection, store.tables, table_id)
+            return query(connection, store.tables, *arguments, **named)
 
-    def files_at(
-        self, info: CatalogInfo, table: Table, paths: Sequence[str]
-    ) -> dict[str, LiveFile]:
-        """Of a table's files those at these paths, each with its deletes of now."""
-        from swanlake.lake import live_files
-
-        with self._reading(info, repeatable=True) as (store, connection):
-            return live_files.read_files_at(connection, store.tables, table, paths)
-
-    def kept_rows(
+    def scan_inlined(
         self, info: CatalogInfo, tables: Sequence[Table]
-    ) -> list[kept_rows.KeptRows] | kept_rows.NotKept:
-        """All rows of tables that are nothing but rows in the metadata, as of one moment."""
-        with self._metabase.reachable(f"metadata of the catalog {info.name}"):
-            known = self._kept_places.setdefault(info.id, {})
-            return kept_rows.read_kept_rows(self._metabase.store(info), tables, known)
-
-    def survey(
-        self, info: CatalogInfo, target_file_size: int, small_file_ratio: float
-    ) -> CatalogSurvey:
-        """How a catalog is doing, in numbers."""
-        from swanlake.lake import survey
-
-        with self._reading(info, repeatable=True) as (store, connection):
-            return survey.survey(connection, store.tables, target_file_size, small_file_ratio)
-
-    def inlined_rows(self, info: CatalogInfo, name: str, at: int) -> list[InlinedRow]:
-        """The rows that a table of the metadata keeps, up to a snapshot."""
-        from swanlake.lake import live_files
-
-        with self._reading(info) as (store, connection):
-            return live_files.read_inlined_rows(connection, store.tables, name, at)
-
-    def ledger(self, info: CatalogInfo, entries: list[str]) -> dict[str, int]:
-        """Those of the entries that are in the ledger, with the snapshots they came with."""
-        with self._reading(info) as (store, connection):
-            return reading.ledger(connection, store.tables, entries)
-
-    def ledger_under(self, info: CatalogInfo, prefix: str) -> list[str]:
-        """The entries of the ledger that begin with a text."""
-        with self._reading(info) as (store, connection):
-            return reading.ledger_under(connection, store.tables, prefix)
+    ) -> list[inlined_scan.InlinedScan] | inlined_scan.ScanRefusal:
+        """All rows of tables whose rows are all inlined, read in one transaction."""
+        with self._metastore.translate_errors(f"metadata of the catalog {info.name}"):
+            known = self._inlined_tables.setdefault(info.id, {})
+            return inlined_scan.scan_inlined(self._metastore.store(info), tables, known)
 
     def check(self, info: CatalogInfo) -> list[str]:
         """What is wrong with a catalog, one sentence each."""
@@ -259,11 +218,11 @@ class LocalLake:
             return bootstrap.check(connection, store)
 
     def missing_files(self, info: CatalogInfo) -> list[str]:
-        """The files that snapshots of a catalog can see and that are not there."""
-        from swanlake.lake import files
+        """The files that a snapshot can see and that do not exist."""
+        from swanlake.lake.files import storage
 
-        missing = files.missing(self._referenced(info))
-        # What was let go of and deleted while we looked is not missed.
+        missing = storage.find_missing(self._referenced(info))
+        # Files that were released and deleted meanwhile are not missing.
         return sorted(set(missing) & self._referenced(info)) if missing else []
 
     def commit(
@@ -273,22 +232,22 @@ class LocalLake:
         retries: Retries,
         may_have_happened: bool = False,
     ) -> Sequence[Committed | SwanLakeError]:
-        """Makes each of the commits visible at once, one after the other, or says why not."""
-        store = self._metabase.store(info)
-        if info.place not in self._writable:
+        """Commits one after the other; returns the outcome of each."""
+        store = self._metastore.store(info)
+        if info.storage_name not in self._writable:
             try:
                 with self._reading(info) as (_, connection):
                     bootstrap.check_writable(connection, store)
             except SwanLakeError as refused:
                 if not may_have_happened:
                     raise
-                # What is true of the catalog now says nothing of the first attempt.
+                # The catalog's state now says nothing about the first attempt.
                 raise CommitStateUnknown(
-                    f"A commit to the catalog {info.name} was begun and its end is not known, and "
-                    f"now the catalog cannot be asked: {refused.message} Look before you repeat it."
+                    f"The outcome of a commit to the catalog {info.name} is unknown, and now the "
+                    f"catalog cannot be read: {refused.message} Look before you repeat it."
                 ) from refused
-            self._writable.add(info.place)
-        return commit.apply_all(store, changes, retries, may_have_happened=may_have_happened)
+            self._writable.add(info.storage_name)
+        return protocol.apply_all(store, changes, retries, may_have_happened=may_have_happened)
 
     def expire(
         self,
@@ -297,77 +256,71 @@ class LocalLake:
         keep_last: int | None,
         dry_run: bool,
     ) -> ExpireReport:
-        """Removes old snapshots of a catalog, and what only they could see, or says what would go.
+        """Removes old snapshots and what only they could see, or reports what it would remove.
 
-        Files that forks can see are kept from clean-ups by the fence, so it must be there.
+        The fence must be installed: it keeps files that forks can see from clean-ups.
         """
-        from swanlake.lake import expiry
+        from swanlake.lake.lifecycle import expiry
 
         with self._reading(info) as (store, connection):
             bootstrap.check_writable(connection, store)
-        with self._metabase.reachable(f"metadata of the catalog {info.name}"):
+        with self._metastore.translate_errors(f"metadata of the catalog {info.name}"):
             return expiry.expire(store, older_than, keep_last, dry_run=dry_run)
-
-    # ---- inside --------------------------------------------------------------------------------
 
     @contextmanager
     def _changing(self) -> Iterator[Connection]:
-        with self._metabase.reachable(), self._metabase.registry(write=True) as registry:
+        with self._metastore.translate_errors(), self._metastore.registry(write=True) as registry:
             yield registry
 
     @contextmanager
     def _reading(
         self, info: CatalogInfo, *, repeatable: bool = False
     ) -> Iterator[tuple[CatalogStore, Connection]]:
-        store = self._metabase.store(info)
+        store = self._metastore.store(info)
         what = f"metadata of the catalog {info.name}"
-        with self._metabase.reachable(what), store.connect() as connection:
-            if repeatable and connection.dialect.name == "postgresql":  # SQLite's reads always are
+        with self._metastore.translate_errors(what), store.connect() as connection:
+            # SQLite's transactions always are.
+            if repeatable and connection.dialect.name == "postgresql":
                 connection.execution_options(isolation_level="REPEATABLE READ")
             yield store, connection
 
     def _referenced(self, info: CatalogInfo) -> set[str]:
-        from swanlake.lake import gc
+        from swanlake.lake.lifecycle import file_cleanup
 
         with self._reading(info) as (store, connection):
             bootstrap.check_version(connection, store)
-            return set(gc.referenced(connection, store.tables))
+            return set(file_cleanup.referenced_files(connection, store.tables))
 
     def _unregistered(self, name: str) -> CatalogInfo:
-        """What the registry would say of a catalog it does not know yet."""
-        if not self._metabase.exists(name):
+        """The registry entry of a catalog that is not registered yet."""
+        if not self._metastore.exists(name):
             raise NotFound(f"There is no catalog {name}.", identifier="CATALOG_NOT_FOUND")
         id = uuid7()
-        info = CatalogInfo(
-            id,
-            name,
-            name,
-            self._metabase.data_path(name),
-            family=id,
-            created_at=datetime.now(UTC),
-        )
+        data_path = self._metastore.data_path(name)
+        info = CatalogInfo(id, name, name, data_path, family=id, created_at=datetime.now(UTC))
         with self._reading(info) as (store, connection):
             bootstrap.check_version(connection, store)
-            found = reading.property_of(connection, store.tables, "data_path")
-        return replace(info, data_path=found or info.data_path)
+            stored = metadata.read_catalog_option(connection, store.tables, "data_path")
+        return replace(info, data_path=stored or data_path)
 
 
 @contextmanager
 def _new_directory(data_path: str) -> Iterator[None]:
-    """The place for a new catalog's files; it goes again if the catalog cannot be made."""
+    """Creates the directory of a new catalog; removes it if the block fails."""
     if "://" in data_path:
         yield
         return
     directory = Path(data_path)
     try:
-        directory.mkdir(parents=True)  # whoever makes it first has it
+        directory.mkdir(parents=True)  # fails if another creation was faster
     except OSError as refused:
         raise CatalogUnreachable(
-            f"The directory {directory} for the catalog's files cannot be made: {refused.strerror}."
+            f"The directory {directory} for the catalog's files cannot be created: "
+            f"{refused.strerror}."
         ) from refused
     try:
         yield
     except BaseException:
-        with suppress(OSError):  # it holds files, which are not ours to judge
+        with suppress(OSError):  # not empty: the files may be needed
             directory.rmdir()
         raise

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import duckdb
-import psycopg
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.conninfo import make_conninfo
 
 from swanlake.errors import CatalogUnreachable, ConfigError
+from swanlake.lake.metastore.postgres_connection import parse_url
 from swanlake.sql.quoting import identifier, literal
 
 #: libpq's parameter names and those of DuckDB's postgres secret.
@@ -21,16 +21,15 @@ _SECRET_PARAMETERS = {
     "password": "PASSWORD",
     "dbname": "DATABASE",
 }
-#: So that no statement of the extension's waits for ever, on a network or behind a transaction that
-#: another program leaves open.
-_BOUNDS = {"connect_timeout": "10", "options": "-c lock_timeout=30s"}
-#: DuckLake 1.5.5 spoils structs that it keeps inlined: quotes vanish, dates cannot be read.
+#: Bounds the extension's waits, for the network and for transactions that stay open.
+_TIMEOUTS = {"connect_timeout": "10", "options": "-c lock_timeout=30s"}
+#: DuckLake 1.5.5 corrupts inlined structs: quotes vanish, dates become unreadable.
 _OPTIONS = ("CREATE_IF_NOT_EXISTS false", "DATA_INLINING_ROW_LIMIT 0")
 
 
 @dataclass(frozen=True)
 class LakeLocation:
-    """A catalog by name and where its metadata is: a SQLite file, or a schema in PostgreSQL."""
+    """A catalog's name and metadata location: a SQLite file, or a PostgreSQL schema."""
 
     catalog: str
     sqlite_path: Path | None = None
@@ -38,17 +37,17 @@ class LakeLocation:
     metadata_schema: str = ""
 
     @property
-    def place(self) -> str:
-        """What the catalog's metadata is called where it is; names can change hands."""
+    def storage_name(self) -> str:
+        """The name of the file or schema; unlike the catalog's name it is never reused."""
         if self.sqlite_path is not None:
             return self.sqlite_path.stem
         return self.metadata_schema.removeprefix("lake_")
 
     def attach(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """Attaches the catalog to an engine under its name, if nothing of that name is attached."""
-        options = list(_OPTIONS)
+        """Attaches the catalog to an engine under its name, unless that name is attached."""
+        source, options = f"ducklake:sqlite:{self.sqlite_path}", list(_OPTIONS)
         if self.sqlite_path is None:
-            # Through a secret, because duckdb_databases() shows the path of an ATTACH to everyone.
+            # Through a secret: duckdb_databases() shows the path of an ATTACH to every session.
             secret = "swanlake_metabase"
             connection.execute(f"CREATE OR REPLACE SECRET {secret} ({self._secret_parameters()})")
             source = "ducklake:postgres:" + self._extra_parameters()
@@ -56,8 +55,6 @@ class LakeLocation:
                 f"METADATA_SCHEMA {literal(self.metadata_schema)}",
                 f"META_SECRET {literal(secret)}",
             ]
-        else:
-            source = f"ducklake:sqlite:{self.sqlite_path}"
         try:
             connection.execute(
                 f"ATTACH IF NOT EXISTS {literal(source)} AS {identifier(self.catalog)} "
@@ -71,8 +68,8 @@ class LakeLocation:
 
     @property
     def statement(self) -> str:
-        """How stock DuckDB attaches the catalog; who runs it adds the password, if there is one."""
-        options = list(_OPTIONS)
+        """The statement that attaches the catalog in stock DuckDB, without a password."""
+        source, options = f"ducklake:sqlite:{self.sqlite_path}", list(_OPTIONS)
         if self.sqlite_path is None:
             shown = {
                 name: value
@@ -81,33 +78,26 @@ class LakeLocation:
             }
             source = "ducklake:postgres:" + make_conninfo(**shown)
             options.append(f"METADATA_SCHEMA {literal(self.metadata_schema)}")
-        else:
-            source = f"ducklake:sqlite:{self.sqlite_path}"
         return f"ATTACH {literal(source)} AS {identifier(self.catalog)} ({', '.join(options)});"
 
     def _conninfo(self) -> dict[str, str]:
-        try:
-            found = conninfo_to_dict(self.metabase_url)
-        except psycopg.ProgrammingError:
-            raise ConfigError(
-                "metabase_url is not a PostgreSQL URL or connection string."
-            ) from None
-        return {name: str(value) for name, value in found.items() if value not in (None, "")}
+        parameters = parse_url(self.metabase_url)
+        return {name: str(value) for name, value in parameters.items() if value not in (None, "")}
 
     def _secret_parameters(self) -> str:
         conninfo = self._conninfo()
-        given = [
+        parameters = [
             f"{secret_name} {literal(conninfo[name])}"
             for name, secret_name in _SECRET_PARAMETERS.items()
             if name in conninfo
         ]
-        return ", ".join(["TYPE postgres", *given])
+        return ", ".join(["TYPE postgres", *parameters])
 
     def _extra_parameters(self) -> str:
-        """What a secret cannot hold: sslmode, options, …"""
+        """Parameters that a secret cannot hold: sslmode, options, …"""
         extra = {
             name: value
-            for name, value in (_BOUNDS | self._conninfo()).items()
+            for name, value in (_TIMEOUTS | self._conninfo()).items()
             if name not in _SECRET_PARAMETERS
         }
         shown = [name for name in extra if "password" in name or "secret" in name]

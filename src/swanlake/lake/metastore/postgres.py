@@ -15,7 +15,6 @@ from sqlalchemy import (
     DateTime,
     Engine,
     Executable,
-    Select,
     bindparam,
     create_engine,
     delete,
@@ -29,72 +28,51 @@ from sqlalchemy import (
 from sqlalchemy import Table as SqlTable
 from sqlalchemy.schema import CreateSchema, DropSchema
 
-from swanlake.errors import ConfigError
-from swanlake.lake import bootstrap, forks
-from swanlake.lake.metabase import CatalogInfo, Metabase
-from swanlake.lake.postgres_batch import Batch
-from swanlake.lake.postgres_turns import TURN_CLASS
-from swanlake.lake.reading import newest_snapshot
-from swanlake.lake.store import Answer, CatalogStore, Question, Trouble, Write
-from swanlake.lake.tables import tables_in
-from swanlake.sql.quoting import identifier
-from swanlake.sql.quoting import literal as sql_literal
+from swanlake.lake.lifecycle import forks
+from swanlake.lake.metastore import bootstrap
+from swanlake.lake.metastore.advisory_locks import (
+    commit_lock_parameters,
+    commit_locks,
+    lock_catalog,
+)
+from swanlake.lake.metastore.base import CatalogInfo, Metastore
+from swanlake.lake.metastore.fence import FENCE_TRIGGERS, postgres_fence, snapshot_sequence
+from swanlake.lake.metastore.postgres_batch import StatementPipeline
+from swanlake.lake.metastore.postgres_connection import connection_parameters
+from swanlake.lake.metastore.store import CatalogStore, ErrorKind, Query, QueryResult, Write
+from swanlake.lake.metastore.tables import tables_in
+from swanlake.lake.read.metadata import newest_snapshot
 
-#: The second half of the lock's key; the stock extension's own proposal uses the same.
-_LOCK_CLASS = 0x44754C4B
 #: A committer that neither works nor dies loses its lock after this long.
 _IDLE_SECONDS = 60
 #: The lock is useless under REPEATABLE READ: what is read after it would be from before it.
 _BEGIN = b"BEGIN ISOLATION LEVEL READ COMMITTED"
 _BEGIN_READING = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-#: Who finds tables locked reads in another way, in which it can be cancelled.
-_READ_AT_ONCE = b"SET LOCAL lock_timeout = '100ms'"
-#: Under the commit lock nobody waits for long: all other writers would wait too.
-_HURRY = b"SET LOCAL lock_timeout = '2s'"
-_CONNECT_TIMEOUT_SECONDS = 10
-#: The same for the list of catalogs, whose lock is held while a collection deletes files.
+#: A read that finds tables locked is repeated in a way that can be cancelled.
+_READ_LOCK_TIMEOUT = b"SET LOCAL lock_timeout = '100ms'"
+#: Under the commit lock waits are short: all other writers wait too.
+_COMMIT_LOCK_TIMEOUT = b"SET LOCAL lock_timeout = '2s'"
+#: The same for the registry, whose lock is held while a clean-up deletes files.
 _REGISTRY_IDLE_SECONDS = 900
-#: Who drops a catalog waits for its readers, and all new readers wait behind the drop.
+#: A drop waits for the readers of the catalog, and new readers wait behind the drop.
 _DROP_SECONDS = 10
 _TRANSIENT = {"23505", "40001", "40P01"}
-_LOCK_TIMEOUT = {"55P03"}
+_LOCK_TIMEOUT = "55P03"
 _MISSING = {"42P01", "3F000"}
 _REGISTRY_SCHEMA = "swanlake"
-_FENCE_TRIGGER = "ducklake_fence"
-_DEFERRAL_TRIGGER = "swanlake_defer"
-
-
-def connect(url: str) -> psycopg.Connection[Any]:
-    """A connection to a metabase; ``url`` is a libpq URL or connection string."""
-    return psycopg.connect(**_parameters(url))
-
-
-def _parameters(url: str) -> dict[str, Any]:
-    try:
-        return {
-            "connect_timeout": _CONNECT_TIMEOUT_SECONDS,
-            "application_name": "swanlake",
-            # A peer that vanished is noticed in a minute, not in the kernel's two hours.
-            "keepalives_idle": 30,
-            "keepalives_interval": 10,
-            "keepalives_count": 3,
-            # So is one that does not acknowledge what was sent: no keepalives go out meanwhile.
-            "tcp_user_timeout": 60_000,
-        } | psycopg.conninfo.conninfo_to_dict(url)
-    except psycopg.ProgrammingError:
-        raise ConfigError("metabase_url is not a PostgreSQL URL or connection string.") from None
 
 
 def postgres_engine(url: str) -> Engine:
-    """The connections to a metabase for everything but turns."""
-    # Who reads rolls back, and the driver then forgets what is prepared: all of it, a batch's too.
-    parameters = _parameters(url) | {"prepare_threshold": None}
+    """The connections for everything but writer locks and leases."""
+    # Reads end with a rollback, after which the driver would deallocate all that is prepared, the
+    # statements of a pipeline included.
+    parameters = connection_parameters(url, prepare_threshold=None)
     return create_engine(
         "postgresql+psycopg://",
         creator=lambda: psycopg.connect(**parameters),
         isolation_level="READ COMMITTED",
-        # Those above the size are closed after each use, and to open one takes milliseconds. The
-        # last to come back is the first to go: what a quiet server does not need gets old.
+        # Connections above the size are closed after use; opening one takes milliseconds. LIFO
+        # lets those that a quiet server does not need grow old and be recycled.
         pool_size=16,
         max_overflow=9,
         pool_use_lifo=True,
@@ -102,107 +80,106 @@ def postgres_engine(url: str) -> Engine:
     )
 
 
-def _add_all(batch: Batch, writes: Sequence[Write]) -> None:
+def _add_writes(pipeline: StatementPipeline, writes: Sequence[Write]) -> None:
     for write in writes:
         if write.rows is None:
-            batch.once(write.statement)
+            pipeline.add_once(write.statement)
         else:
-            batch.add(write.statement, write.rows)
+            pipeline.add(write.statement, write.rows)
 
 
-def _answers(batch: Batch, questions: Sequence[Question]) -> Sequence[Answer]:
-    places = [batch.add(question.statement, [question.parameters]) for question in questions]
-    answer = batch.run()
-    return [(question, answer(place)) for question, place in zip(questions, places, strict=True)]
-
-
-def _sequence(schema: str) -> str:
-    return f"{identifier(schema)}.ducklake_snapshot_id_seq"
+def _run_prefetch(pipeline: StatementPipeline, prefetch: Sequence[Query]) -> list[QueryResult]:
+    indexes = [pipeline.add(query.statement, [query.parameters]) for query in prefetch]
+    rows_of = pipeline.run()
+    return [(query, rows_of(index)) for query, index in zip(prefetch, indexes, strict=True)]
 
 
 @lru_cache(maxsize=256)
 def _next_snapshot_id(schema: str) -> ColumnElement[int]:
-    # A commit that was undone leaves the sequence ahead. Ids without gaps let a commit see that a
+    # A rolled-back commit leaves the sequence ahead. Ids without gaps let a commit see that a
     # snapshot it must be checked against has been expired.
     snapshot_id = tables_in(schema).snapshot.c.snapshot_id
     newest = select(func.max(snapshot_id)).correlate(None).scalar_subquery()
-    aligned = select(func.setval(_sequence(schema), newest).label("newest")).cte("aligned")
-    return select(func.nextval(_sequence(schema))).select_from(aligned).scalar_subquery()
+    aligned = select(func.setval(snapshot_sequence(schema), newest).label("newest")).cte("aligned")
+    return select(func.nextval(snapshot_sequence(schema))).select_from(aligned).scalar_subquery()
 
 
 class PostgresStore(CatalogStore):
-    """The metadata of one catalog, in a schema of its own."""
+    """The metadata of one catalog, in its own schema."""
 
     errors = (*CatalogStore.errors, psycopg.Error)
 
     def __init__(self, name: str, schema: str, engine: Engine) -> None:
         super().__init__(name, tables_in(schema), engine)
         self.schema = schema
-        self._sequence = _sequence(schema)
 
     def lock(
-        self, connection: Connection, timeout: float, ahead: Sequence[Question], *, has_turn: bool
-    ) -> Sequence[Answer]:
-        connection.begin()
-        batch = Batch(connection)
-        batch.command(_BEGIN)
-        # As a statement of its own: one that also read would read the state from before the wait.
-        settings = {
-            "patience": f"{int(timeout * 1000)}ms",
-            "idle": f"{_IDLE_SECONDS}s",
-            "schema": f'"{self.schema}"',
-        }
-        batch.add(_LOCK if has_turn else _TURN_AND_LOCK, [settings])
-        batch.command(_HURRY)
-        # One round trip with the questions. The server begins with a question when it has the lock,
-        # and each sees what is committed by then.
-        return _answers(batch, ahead)
-
-    def ask(
         self,
         connection: Connection,
-        questions: Sequence[Question],
+        timeout: float,
+        prefetch: Sequence[Query],
         *,
-        is_first: bool,
-        is_last: bool,
+        holds_writer_lock: bool,
+    ) -> Sequence[QueryResult]:
+        connection.begin()
+        pipeline = StatementPipeline(connection)
+        pipeline.add_command(_BEGIN)
+        # A statement of its own: one that also read would read the state from before the wait.
+        parameters = commit_lock_parameters(self.schema, timeout, _IDLE_SECONDS)
+        pipeline.add(commit_locks(holds_writer_lock=holds_writer_lock), [parameters])
+        pipeline.add_command(_COMMIT_LOCK_TIMEOUT)
+        # One round trip with the prefetched queries. The server runs them once it has the lock,
+        # and each sees what is committed by then.
+        return _run_prefetch(pipeline, prefetch)
+
+    def run_queries(
+        self, connection: Connection, queries: Sequence[Query], *, is_first: bool, is_last: bool
     ) -> list[Sequence[Any]]:
-        batch = Batch(connection)
+        pipeline = StatementPipeline(connection)
         if is_first:
             connection.begin()
-            batch.command(_BEGIN_READING)
-            batch.command(_READ_AT_ONCE)
-        places = [batch.add(one.statement, [one.parameters]) for one in questions]
+            pipeline.add_command(_BEGIN_READING)
+            pipeline.add_command(_READ_LOCK_TIMEOUT)
+        indexes = [pipeline.add(query.statement, [query.parameters]) for query in queries]
         if is_last:
-            batch.command(b"COMMIT")
-        answer = batch.run()
+            pipeline.add_command(b"COMMIT")
+        rows_of = pipeline.run()
         if is_last:
-            connection.commit()  # for SQLAlchemy's books
-        return [answer(place, one.has_names) for place, one in zip(places, questions, strict=True)]
+            connection.commit()  # tells SQLAlchemy that the transaction is over
+        return [rows_of(index, q.has_names) for index, q in zip(indexes, queries, strict=True)]
 
     def send(
-        self, connection: Connection, writes: Sequence[Write], ahead: Sequence[Question] = ()
-    ) -> Sequence[Answer]:
-        batch = Batch(connection)
-        _add_all(batch, writes)
-        return _answers(batch, ahead)
+        self, connection: Connection, writes: Sequence[Write], prefetch: Sequence[Query] = ()
+    ) -> Sequence[QueryResult]:
+        pipeline = StatementPipeline(connection)
+        _add_writes(pipeline, writes)
+        return _run_prefetch(pipeline, prefetch)
 
     def commit(self, connection: Connection, writes: Sequence[Write]) -> None:
-        batch = Batch(connection)
-        _add_all(batch, writes)
+        pipeline = StatementPipeline(connection)
+        _add_writes(pipeline, writes)
         self.reached("written")
-        batch.command(b"COMMIT")
-        batch.run()
-        if batch.did != b"COMMIT":  # a transaction that failed is rolled back, without an error
-            raise psycopg.errors.InFailedSqlTransaction(f"COMMIT was answered with {batch.did!r}")
-        connection.commit()  # for SQLAlchemy's books: there is nothing left to be committed
+        pipeline.add_command(b"COMMIT")
+        pipeline.run()
+        # A failed transaction is rolled back without an error.
+        if pipeline.command_status != b"COMMIT":
+            raise psycopg.errors.InFailedSqlTransaction(
+                f"COMMIT was answered with {pipeline.command_status!r}"
+            )
+        connection.commit()  # tells SQLAlchemy that the transaction is over
 
-    def wait_at_most(self, connection: Connection, seconds: int) -> None:
-        _wait_at_most(connection, seconds)
+    def set_lock_timeout(self, connection: Connection, seconds: int) -> None:
+        connection.execute(select(func.set_config("lock_timeout", f"{seconds}s", True)))
 
     def delete_unlocked(self, table: SqlTable, condition: ColumnElement[bool]) -> Executable:
-        place: ColumnElement[Any] = literal_column("ctid")
-        free = select(place).select_from(table).where(condition).with_for_update(skip_locked=True)
-        return delete(table).where(place.in_(free))
+        row_address: ColumnElement[Any] = literal_column("ctid")
+        free = (
+            select(row_address)
+            .select_from(table)
+            .where(condition)
+            .with_for_update(skip_locked=True)
+        )
+        return delete(table).where(row_address.in_(free))
 
     @property
     def next_snapshot_id(self) -> ColumnElement[int]:
@@ -215,35 +192,36 @@ class PostgresStore(CatalogStore):
     def earliest(self, head: datetime) -> datetime:
         return head
 
-    def trouble(self, error: Exception) -> Trouble:
+    @staticmethod
+    def classify(error: Exception) -> ErrorKind:
         cause = getattr(error, "orig", None) or error
-        state = _sqlstate(error)
+        state = getattr(cause, "sqlstate", None)
         if state in _TRANSIENT:
-            return Trouble.TRANSIENT
-        if state in _LOCK_TIMEOUT:
-            return Trouble.LOCK_TIMEOUT
+            return ErrorKind.TRANSIENT
+        if state == _LOCK_TIMEOUT:
+            return ErrorKind.LOCK_TIMEOUT
         if state in _MISSING:
-            return Trouble.MISSING_TABLE
-        # Class 57P: the server ends the connection; no state at all: it went without a word.
+            return ErrorKind.MISSING_TABLE
+        # Class 57P: the server closes the connection. No state: it vanished without an answer.
         if isinstance(cause, psycopg.OperationalError) and (
             state is None or state.startswith(("08", "57P"))
         ):
-            return Trouble.LOST
+            return ErrorKind.LOST
         if state == "25P03" or isinstance(cause, psycopg.InterfaceError):
-            return Trouble.LOST
-        return Trouble.FATAL
+            return ErrorKind.LOST
+        return ErrorKind.FATAL
 
     def fence_statements(self) -> Sequence[Executable]:
-        return [text(statement.replace(":", r"\:")) for statement in self._fence()]
+        return [text(statement.replace(":", r"\:")) for statement in postgres_fence(self.schema)]
 
     def has_fence(self, connection: Connection) -> bool:
         triggers = connection.execute(
             text(
                 "SELECT count(*) FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid "
                 "JOIN pg_namespace n ON n.oid = c.relnamespace "
-                "WHERE n.nspname = :schema AND t.tgenabled <> 'D' AND t.tgname IN (:one, :two)"
+                "WHERE n.nspname = :schema AND t.tgenabled <> 'D' AND t.tgname = ANY(:names)"
             ),
-            {"schema": self.schema, "one": _FENCE_TRIGGER, "two": _DEFERRAL_TRIGGER},
+            {"schema": self.schema, "names": list(FENCE_TRIGGERS)},
         ).scalar_one()
         guards = {str(index.name) for index in self.tables.guards}
         indexes = connection.execute(
@@ -253,69 +231,13 @@ class PostgresStore(CatalogStore):
             ),
             {"schema": self.schema, "names": list(guards)},
         ).scalar_one()
-        return bool(triggers == 2 and indexes == len(guards))
-
-    def _fence(self) -> list[str]:
-        """The statements that make writers of any kind obey the order of commits."""
-        schema = identifier(self.schema)
-        return [
-            f"CREATE SEQUENCE IF NOT EXISTS {self._sequence} MINVALUE 0 START 1",
-            f"SELECT setval({sql_literal(self._sequence)}, greatest(1, snapshot_id), "
-            f"snapshot_id > 0) FROM {schema}.ducklake_head",
-            # The message is fixed English with the words after which the stock extension retries.
-            f"""
-CREATE OR REPLACE FUNCTION {schema}.ducklake_fence() RETURNS trigger LANGUAGE plpgsql AS $fence$
-DECLARE moved int;
-BEGIN
-  PERFORM pg_advisory_xact_lock(hashtext(format('"%s"', TG_TABLE_SCHEMA)), {_LOCK_CLASS});
-  BEGIN
-    UPDATE {schema}.ducklake_head
-       SET snapshot_id = NEW.snapshot_id, next_catalog_id = NEW.next_catalog_id,
-           next_file_id = NEW.next_file_id
-     WHERE snapshot_id < NEW.snapshot_id AND next_catalog_id <= NEW.next_catalog_id
-       AND next_file_id <= NEW.next_file_id;
-    GET DIAGNOSTICS moved = ROW_COUNT;
-  EXCEPTION WHEN serialization_failure THEN
-    moved := 0;  -- a REPEATABLE READ writer whose base is stale
-  END;
-  IF moved = 0 THEN
-    RAISE EXCEPTION 'snapshot % conflict: concurrent commit moved the DuckLake head',
-      NEW.snapshot_id USING ERRCODE = '40001';
-  END IF;
-  PERFORM setval({sql_literal(self._sequence)}, NEW.snapshot_id);
-  RETURN NEW;
-END $fence$""",
-            f"CREATE OR REPLACE TRIGGER {_FENCE_TRIGGER} BEFORE INSERT ON "
-            f"{schema}.ducklake_snapshot FOR EACH ROW EXECUTE FUNCTION {schema}.ducklake_fence()",
-            # Files that a fork can see are never handed to the clean-up of one catalog alone.
-            f"""
-CREATE OR REPLACE FUNCTION {schema}.swanlake_defer() RETURNS trigger LANGUAGE plpgsql AS $defer$
-DECLARE whole text;
-BEGIN
-  -- A fork updates this row: who began before it, and cannot see what it shares, fails here.
-  BEGIN
-    SELECT CASE WHEN NEW.path_is_relative THEN value || NEW.path ELSE NEW.path END INTO whole
-      FROM {schema}.ducklake_metadata WHERE key = 'data_path' AND scope IS NULL FOR SHARE;
-  EXCEPTION WHEN serialization_failure THEN
-    RAISE EXCEPTION 'file % conflict: concurrent fork of the DuckLake catalog', NEW.path
-      USING ERRCODE = '40001';
-  END;
-  IF EXISTS (SELECT 1 FROM {schema}.swanlake_shared_file WHERE path = whole) THEN
-    INSERT INTO {schema}.swanlake_deferred_file VALUES (whole, clock_timestamp())
-      ON CONFLICT DO NOTHING;
-    RETURN NULL;
-  END IF;
-  RETURN NEW;
-END $defer$""",
-            f"CREATE OR REPLACE TRIGGER {_DEFERRAL_TRIGGER} BEFORE INSERT ON "
-            f"{schema}.ducklake_files_scheduled_for_deletion FOR EACH ROW "
-            f"EXECUTE FUNCTION {schema}.swanlake_defer()",
-        ]
+        return bool(triggers == len(FENCE_TRIGGERS) and indexes == len(guards))
 
 
-class PostgresMetabase(Metabase):
+class PostgresMetastore(Metastore):
     """All catalogs of a lake in one PostgreSQL database."""
 
+    store_type = PostgresStore
     errors = PostgresStore.errors
 
     def __init__(self, url: str, data_location: str) -> None:
@@ -328,9 +250,9 @@ class PostgresMetabase(Metabase):
     def registry(self, *, write: bool = False) -> Iterator[Connection]:
         with self._engine.connect() as connection:
             self._prepare(connection)
-            connection.execute(_PATIENTLY)
+            connection.execute(_REGISTRY_TIMEOUTS)
             if write:
-                connection.execute(lock_schema(_REGISTRY_SCHEMA))
+                connection.execute(lock_catalog(_REGISTRY_SCHEMA))
             yield connection
             connection.commit()
 
@@ -341,8 +263,8 @@ class PostgresMetabase(Metabase):
         ours = (self._registry, self.maintenance)
         present = inspect(connection).get_table_names(schema=_REGISTRY_SCHEMA)
         if not {table.name for table in ours} <= set(present):
-            connection.execute(_PATIENTLY)
-            connection.execute(lock_schema(_REGISTRY_SCHEMA))
+            connection.execute(_REGISTRY_TIMEOUTS)
+            connection.execute(lock_catalog(_REGISTRY_SCHEMA))
             connection.execute(CreateSchema(_REGISTRY_SCHEMA, if_not_exists=True))
             for table in ours:
                 table.create(connection, checkfirst=True)
@@ -350,82 +272,54 @@ class PostgresMetabase(Metabase):
         self._prepared = True
 
     def store(self, info: CatalogInfo) -> PostgresStore:
-        return PostgresStore(info.name, _schema(info.place), self._engine)
+        return PostgresStore(info.name, _schema(info.storage_name), self._engine)
 
-    def exists(self, place: str) -> bool:
+    def exists(self, storage_name: str) -> bool:
         with self._engine.connect() as connection:
-            return inspect(connection).has_schema(_schema(place))
+            return inspect(connection).has_schema(_schema(storage_name))
 
     def create(self, registry: Connection, info: CatalogInfo) -> None:
-        registry.execute(CreateSchema(_schema(info.place)))
+        registry.execute(CreateSchema(_schema(info.storage_name)))
         bootstrap.create(registry, self.store(info), info.data_path)
 
     def fork(
         self, registry: Connection, parent: CatalogInfo, info: CatalogInfo, at: int | None
     ) -> int:
         source, target = self.store(parent).tables, self.store(info).tables
-        registry.execute(lock_schema(_schema(parent.place)))
-        # Whoever is letting go of files now is waited for, and whoever began to, fails.
+        registry.execute(lock_catalog(_schema(parent.storage_name)))
+        # Conflicts with the fence's read of this row: waits for transactions that list files for
+        # deletion, and fails those that began to.
         data_path = source.metadata.c.key == "data_path"
         registry.execute(
             update(source.metadata).where(data_path).values(value=source.metadata.c.value)
         )
-        registry.execute(CreateSchema(_schema(info.place)))
+        registry.execute(CreateSchema(_schema(info.storage_name)))
         target.everything.create_all(registry, checkfirst=False)
         snapshot = newest_snapshot(registry, source) if at is None else at
-        shared = forks.Copy(registry, source, target, snapshot, info.data_path).run()
-        forks.share(registry, source, shared)
-        bootstrap.raise_fence(registry, self.store(info))
+        shared = forks.ForkCopy(registry, source, target, snapshot, info.data_path).run()
+        forks.mark_shared(registry, source, shared)
+        bootstrap.install_fence(registry, self.store(info))
         return snapshot
 
     def adopt(self, registry: Connection, info: CatalogInfo) -> None:
-        registry.execute(lock_schema(_schema(info.place)))
+        registry.execute(lock_catalog(_schema(info.storage_name)))
         bootstrap.adopt(registry, self.store(info))
 
     def remove(self, registry: Connection, info: CatalogInfo) -> None:
-        _wait_at_most(registry, _DROP_SECONDS)
-        registry.execute(lock_schema(_schema(info.place)))
-        registry.execute(DropSchema(_schema(info.place), cascade=True, if_exists=True))
-
-    def is_busy(self, error: Exception) -> bool:
-        return _sqlstate(error) in _LOCK_TIMEOUT
+        self.store(info).set_lock_timeout(registry, _DROP_SECONDS)
+        registry.execute(lock_catalog(_schema(info.storage_name)))
+        registry.execute(DropSchema(_schema(info.storage_name), cascade=True, if_exists=True))
 
     def close(self) -> None:
         self._engine.dispose()
 
 
-def _sqlstate(error: Exception) -> str | None:
-    return getattr(getattr(error, "orig", None) or error, "sqlstate", None)
+def _schema(storage_name: str) -> str:
+    return f"lake_{storage_name}"
 
 
-def _wait_at_most(connection: Connection, seconds: int) -> None:
-    """Bounds every wait for a lock, from now to the end of the transaction."""
-    connection.execute(select(func.set_config("lock_timeout", f"{seconds}s", True)))
-
-
-def _schema(place: str) -> str:
-    return f"lake_{place}"
-
-
-#: Whoever holds a lock and neither works nor dies must not hold up the others for ever.
-_PATIENTLY = select(
+#: A holder that neither works nor dies must not block the others forever.
+_REGISTRY_TIMEOUTS = select(
     func.set_config("lock_timeout", f"{_IDLE_SECONDS}s", True),
     func.set_config("idle_in_transaction_session_timeout", f"{_REGISTRY_IDLE_SECONDS}s", True),
 )
-
-
-def _locking(*classes: int) -> Select[Any]:
-    return select(
-        func.set_config("lock_timeout", bindparam("patience"), True),
-        func.set_config("idle_in_transaction_session_timeout", bindparam("idle"), True),
-        *(func.pg_advisory_xact_lock(func.hashtext(bindparam("schema")), one) for one in classes),
-    )
-
-
-_LOCK = _locking(_LOCK_CLASS)
-_TURN_AND_LOCK = _locking(TURN_CLASS, _LOCK_CLASS)
-
-
-def lock_schema(schema: str) -> Executable:
-    """Waits for the commit lock of the catalog in a schema, to the end of the transaction."""
-    return select(func.pg_advisory_xact_lock(func.hashtext(f'"{schema}"'), _LOCK_CLASS))

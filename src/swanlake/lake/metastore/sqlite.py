@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -26,21 +27,30 @@ from sqlalchemy import (
 from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.pool import QueuePool
 
-from swanlake.lake import bootstrap, forks
-from swanlake.lake.disk import sync
-from swanlake.lake.metabase import CatalogInfo, Metabase
-from swanlake.lake.reading import newest_snapshot
-from swanlake.lake.store import Answer, CatalogStore, LockedTransaction, Question, Trouble
-from swanlake.lake.tables import tables_in
-from swanlake.lake.turns import FileTurns, TurnTimeout, turns_beside
+from swanlake._internal.backoff import backoff
+from swanlake._internal.disk import fsync_path
+from swanlake._internal.waiting import POLL_SECONDS
+from swanlake.lake.commit.writer_lock import FileWriterLock, WriterLockTimeout, writer_lock_path
+from swanlake.lake.lifecycle import forks
+from swanlake.lake.metastore import bootstrap
+from swanlake.lake.metastore.base import CatalogInfo, Metastore
+from swanlake.lake.metastore.fence import FENCE_TRIGGERS, SQLITE_SEQUENCE, sqlite_fence
+from swanlake.lake.metastore.store import (
+    CatalogStore,
+    ErrorKind,
+    LockedTransaction,
+    Query,
+    QueryResult,
+)
+from swanlake.lake.metastore.tables import tables_in
+from swanlake.lake.read.metadata import newest_snapshot
 
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _LOCK_SECONDS = 60.0
 _SWITCH_SECONDS = 10.0
-#: The name under which a fork in the making sees its parent.
+#: The schema name under which a new fork sees its parent.
 _PARENT = "parent"
-_TRIGGERS = ("ducklake_fence", "swanlake_defer")
-#: The fence takes the value up when the snapshot is written; until then the lock protects it.
+#: The fence advances the value when the snapshot is written; until then the lock protects it.
 _NEXT_SNAPSHOT_ID = literal_column(
     "(SELECT last_value + 1 FROM ducklake_snapshot_id_seq)", BigInteger
 )
@@ -55,10 +65,10 @@ def sqlite_engine(path: Path, *, create: bool = False) -> Engine:
             f"{path.absolute().as_uri()}?mode={mode}",
             uri=True,
             check_same_thread=False,
-            isolation_level=None,  # BEGIN is ours: it must take the lock before anything is read
+            isolation_level=None,  # we BEGIN: it must take the lock before the first read
         )
         _into_wal_mode(connection)
-        connection.execute("PRAGMA synchronous = full")  # a commit is on disk when it is answered
+        connection.execute("PRAGMA synchronous = full")  # a commit is on disk when it returns
         connection.execute("PRAGMA busy_timeout = 10000")
         return connection
 
@@ -68,13 +78,13 @@ def sqlite_engine(path: Path, *, create: bool = False) -> Engine:
 
     @event.listens_for(engine, "checkout")
     def checkout(*_: object) -> None:
-        """A file that was deleted can be read and written for as long as it is open."""
+        """Refuses a connection to a deleted file, which stays usable while it is open."""
         if not path.exists():
-            raise DisconnectionError(f"{path} is gone")  # a new connection says so
+            raise DisconnectionError(f"{path} is gone")  # a new connection then says why
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
-        """Reads see one state of the file; the driver would not begin by itself."""
+        """Begins explicitly, as the driver would not: reads then see one state of the file."""
         kind = connection.get_execution_options().get("swanlake_begin", "DEFERRED")
         connection.exec_driver_sql(f"BEGIN {kind}")
 
@@ -82,51 +92,56 @@ def sqlite_engine(path: Path, *, create: bool = False) -> Engine:
 
 
 def _into_wal_mode(connection: sqlite3.Connection) -> None:
-    """The mode is kept in the file; in SQLite's default one a writer locks all readers out.
+    """Switches the file to WAL; in SQLite's default mode a writer locks out all readers.
 
-    Of those who switch a new file at once, SQLite refuses all but one without waiting.
+    When several connections switch a new file, SQLite refuses all but one without waiting.
     """
     deadline = time.monotonic() + _SWITCH_SECONDS
-    while True:
+    for attempt in count(1):
         try:
             connection.execute("PRAGMA journal_mode = wal")
             return
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode & 0xFF not in _BUSY or time.monotonic() > deadline:
                 raise
-            time.sleep(0.005)
+            time.sleep(backoff(attempt, first=0.005, longest=POLL_SECONDS))
 
 
 class SqliteStore(CatalogStore):
-    """The metadata of one catalog, in a file of its own."""
+    """The metadata of one catalog, in its own file."""
 
-    errors = (*CatalogStore.errors, TurnTimeout)
+    errors = (*CatalogStore.errors, WriterLockTimeout)
 
-    def __init__(self, name: str, engine: Engine, turns: FileTurns) -> None:
+    def __init__(self, name: str, engine: Engine, writer_lock: FileWriterLock) -> None:
         super().__init__(name, tables_in(None), engine)
-        self._turns = turns
+        self._writer_lock = writer_lock
 
     @contextmanager
     def locked(
-        self, deadline: float, ahead: Sequence[Question] = (), *, has_turn: bool = False
+        self, deadline: float, prefetch: Sequence[Query] = (), *, holds_writer_lock: bool = False
     ) -> Iterator[LockedTransaction]:
         with (
-            nullcontext() if has_turn else self._turns.turn(deadline),
-            super().locked(deadline, ahead, has_turn=has_turn) as transaction,
+            nullcontext() if holds_writer_lock else self._writer_lock.hold(deadline),
+            super().locked(deadline, prefetch, holds_writer_lock=holds_writer_lock) as transaction,
         ):
             yield transaction
 
     def lock(
-        self, connection: Connection, timeout: float, ahead: Sequence[Question], *, has_turn: bool
-    ) -> Sequence[Answer]:
+        self,
+        connection: Connection,
+        timeout: float,
+        prefetch: Sequence[Query],
+        *,
+        holds_writer_lock: bool,
+    ) -> Sequence[QueryResult]:
         driver: Any = connection.connection.driver_connection
         driver.execute(f"PRAGMA busy_timeout = {int(timeout * 1000)}")
         connection.execution_options(swanlake_begin="IMMEDIATE")
         connection.begin()
-        return ()  # there is no round trip to be spared
+        return ()  # there is no round trip to save
 
-    def wait_at_most(self, connection: Connection, seconds: int) -> None:
-        """Who has the file's only lock waits for nobody."""
+    def set_lock_timeout(self, connection: Connection, seconds: int) -> None:
+        """Nothing to do: the holder of the file's only lock waits for no other."""
 
     @property
     def next_snapshot_id(self) -> ColumnElement[int]:
@@ -137,38 +152,40 @@ class SqliteStore(CatalogStore):
     def earliest(self, head: datetime) -> datetime:
         return max(datetime.now(UTC), head)
 
-    def trouble(self, error: Exception) -> Trouble:
+    @staticmethod
+    def classify(error: Exception) -> ErrorKind:
         cause = getattr(error, "orig", None) or error
         code = getattr(cause, "sqlite_errorcode", None)
-        if isinstance(cause, TurnTimeout):
-            return Trouble.LOCK_TIMEOUT
+        if isinstance(cause, WriterLockTimeout):
+            return ErrorKind.LOCK_TIMEOUT
         if code is not None and code & 0xFF in _BUSY:
-            return Trouble.LOCK_TIMEOUT
+            return ErrorKind.LOCK_TIMEOUT
         if isinstance(cause, sqlite3.IntegrityError):
-            return Trouble.TRANSIENT
+            return ErrorKind.TRANSIENT
         if "no such table" in str(cause):
-            return Trouble.MISSING_TABLE
-        return Trouble.FATAL
+            return ErrorKind.MISSING_TABLE
+        return ErrorKind.FATAL
 
     def fence_statements(self) -> Sequence[Executable]:
-        return [text(statement.replace(":", r"\:")) for statement in _fence()]
+        return [text(statement.replace(":", r"\:")) for statement in sqlite_fence()]
 
     def has_fence(self, connection: Connection) -> bool:
         guards = {str(index.name) for index in self.tables.guards}
-        wanted = {*_TRIGGERS, *guards, "ducklake_snapshot_id_seq"}
+        wanted = {*FENCE_TRIGGERS, *guards, SQLITE_SEQUENCE}
         found = connection.execute(text("SELECT name FROM sqlite_master")).scalars().all()
         return wanted <= set(found)
 
 
-class SqliteMetabase(Metabase):
+class SqliteMetastore(Metastore):
     """All catalogs of a lake as files in one directory."""
 
+    store_type = SqliteStore
     errors = (*SqliteStore.errors, sqlite3.Error, OSError)
 
     def __init__(self, directory: Path, data_location: str) -> None:
         super().__init__(None, data_location)
         self._directory = directory
-        self._open: dict[str, tuple[Engine, FileTurns]] = {}
+        self._open: dict[str, tuple[Engine, FileWriterLock]] = {}
         self._lock = threading.Lock()
         self._registry_engine: Engine | None = None
 
@@ -177,7 +194,7 @@ class SqliteMetabase(Metabase):
         with self._registry_connections().connect() as connection:
             if write:
                 connection.execution_options(swanlake_begin="IMMEDIATE")
-            # Forks and collections hold it for longer than a commit holds a catalog.
+            # Forks and clean-ups hold it longer than a commit holds a catalog.
             driver: Any = connection.connection.driver_connection
             driver.execute(f"PRAGMA busy_timeout = {int(_LOCK_SECONDS * 1000)}")
             with connection.begin():
@@ -197,14 +214,17 @@ class SqliteMetabase(Metabase):
 
     def store(self, info: CatalogInfo) -> SqliteStore:
         with self._lock:
-            if info.place not in self._open:
-                path = self._path(info.place)
-                self._open[info.place] = sqlite_engine(path), FileTurns(turns_beside(path))
-            engine, turns = self._open[info.place]
-        return SqliteStore(info.name, engine, turns)
+            if info.storage_name not in self._open:
+                path = self._path(info.storage_name)
+                self._open[info.storage_name] = (
+                    sqlite_engine(path),
+                    FileWriterLock(writer_lock_path(path)),
+                )
+            engine, writer_lock = self._open[info.storage_name]
+        return SqliteStore(info.name, engine, writer_lock)
 
-    def exists(self, place: str) -> bool:
-        return self._path(place).exists()
+    def exists(self, storage_name: str) -> bool:
+        return self._path(storage_name).exists()
 
     def create(self, registry: Connection, info: CatalogInfo) -> None:
         with self._new_file(info) as (store, connection):
@@ -218,12 +238,12 @@ class SqliteMetabase(Metabase):
             snapshot = newest_snapshot(source.connection, tables) if at is None else at
             with self._new_file(info, parent) as (store, connection):
                 store.tables.everything.create_all(connection, checkfirst=False)
-                shared = forks.Copy(
+                shared = forks.ForkCopy(
                     connection, tables_in(_PARENT), store.tables, snapshot, info.data_path
                 ).run()
-                bootstrap.raise_fence(connection, store)
-                # The parent knows of the sharing before the fork is there to rely on it.
-                forks.share(source.connection, tables, shared)
+                bootstrap.install_fence(connection, store)
+                # The parent must know of the sharing before the fork relies on it.
+                forks.mark_shared(source.connection, tables, shared)
                 source.connection.commit()
         return snapshot
 
@@ -234,15 +254,10 @@ class SqliteMetabase(Metabase):
 
     def remove(self, registry: Connection, info: CatalogInfo) -> None:
         with self._lock:
-            opened = self._open.pop(info.place, None)
+            opened = self._open.pop(info.storage_name, None)
         if opened is not None:
             opened[0].dispose()
-        _remove(self._path(info.place))
-
-    def is_busy(self, error: Exception) -> bool:
-        cause = getattr(error, "orig", None) or error
-        code = getattr(cause, "sqlite_errorcode", None)
-        return isinstance(cause, TurnTimeout) or (code is not None and code & 0xFF in _BUSY)
+        _remove(self._path(info.storage_name))
 
     def close(self) -> None:
         with self._lock:
@@ -251,70 +266,34 @@ class SqliteMetabase(Metabase):
             if self._registry_engine is not None:
                 self._registry_engine.dispose()
 
-    def _path(self, place: str) -> Path:
-        return self._directory / f"{place}.sqlite"
+    def _path(self, storage_name: str) -> Path:
+        return self._directory / f"{storage_name}.sqlite"
 
     @contextmanager
     def _new_file(
         self, info: CatalogInfo, parent: CatalogInfo | None = None
     ) -> Iterator[tuple[SqliteStore, Connection]]:
-        """A file that gets its name only when the block has filled it."""
-        unfinished = self._directory / f".{info.id}.unfinished"
-        engine = sqlite_engine(unfinished, create=True)
-        store = SqliteStore(info.name, engine, FileTurns(turns_beside(unfinished)))
+        """A new file, which gets its final name when the block succeeds."""
+        partial = self._directory / f".{info.id}.partial"
+        engine = sqlite_engine(partial, create=True)
+        store = SqliteStore(info.name, engine, FileWriterLock(writer_lock_path(partial)))
         try:
             with engine.connect() as connection:
                 if parent is not None:
                     driver: Any = connection.connection.driver_connection
-                    driver.execute(f"ATTACH ? AS {_PARENT}", [str(self._path(parent.place))])
+                    driver.execute(f"ATTACH ? AS {_PARENT}", [str(self._path(parent.storage_name))])
                 with connection.begin():
                     yield store, connection
             engine.dispose()
-            unfinished.rename(self._path(info.place))
-            sync(self._directory)
+            partial.rename(self._path(info.storage_name))
+            fsync_path(self._directory)
         except BaseException:
             engine.dispose()
-            _remove(unfinished)
+            _remove(partial)
             raise
 
 
 def _remove(path: Path) -> None:
-    """Removes a catalog's file, and what SQLite and we keep beside it."""
+    """Removes a catalog's file, SQLite's files next to it and the writer lock."""
     for suffix in ("", "-wal", "-shm", ".turns"):
         Path(f"{path}{suffix}").unlink(missing_ok=True)
-
-
-def _fence() -> list[str]:
-    """The statements that make writers of any kind obey the order of commits."""
-    return [
-        "CREATE TABLE IF NOT EXISTS ducklake_snapshot_id_seq(last_value BIGINT NOT NULL)",
-        "INSERT INTO ducklake_snapshot_id_seq SELECT 0 "
-        "WHERE NOT EXISTS (SELECT 1 FROM ducklake_snapshot_id_seq)",
-        "UPDATE ducklake_snapshot_id_seq SET last_value = (SELECT snapshot_id FROM ducklake_head)",
-        # The message has the words after which the stock extension retries.
-        """
-CREATE TRIGGER IF NOT EXISTS ducklake_fence BEFORE INSERT ON ducklake_snapshot BEGIN
-  SELECT RAISE(ABORT, 'snapshot conflict: concurrent commit moved the DuckLake head')
-   WHERE NOT EXISTS (
-     SELECT 1 FROM ducklake_head
-      WHERE snapshot_id < NEW.snapshot_id AND next_catalog_id <= NEW.next_catalog_id
-        AND next_file_id <= NEW.next_file_id);
-  UPDATE ducklake_head SET snapshot_id = NEW.snapshot_id,
-    next_catalog_id = NEW.next_catalog_id, next_file_id = NEW.next_file_id;
-  UPDATE ducklake_snapshot_id_seq SET last_value = NEW.snapshot_id;
-END""",
-        # Files that a fork can see are never handed to the clean-up of one catalog alone.
-        """
-CREATE TRIGGER IF NOT EXISTS swanlake_defer BEFORE INSERT ON ducklake_files_scheduled_for_deletion
-WHEN EXISTS (
-  SELECT 1 FROM swanlake_shared_file WHERE path = CASE WHEN NEW.path_is_relative THEN
-    (SELECT value FROM ducklake_metadata WHERE key = 'data_path' AND scope IS NULL) || NEW.path
-    ELSE NEW.path END)
-BEGIN
-  INSERT OR IGNORE INTO swanlake_deferred_file
-  VALUES (CASE WHEN NEW.path_is_relative THEN
-    (SELECT value FROM ducklake_metadata WHERE key = 'data_path' AND scope IS NULL) || NEW.path
-    ELSE NEW.path END, strftime('%Y-%m-%d %H:%M:%f000+00', 'now'));
-  SELECT RAISE(IGNORE);
-END""",
-    ]

@@ -1,7 +1,6 @@
-"""One catalog's metadata, whichever database keeps it: how to read it, lock it and write it.
+"""One catalog's metadata: how to read, lock and write it in either database.
 
-Everything that differs between PostgreSQL and SQLite is behind this interface; the commit itself is
-written once.
+This interface hides what differs between PostgreSQL and SQLite; the commit is written once.
 """
 
 from __future__ import annotations
@@ -20,228 +19,210 @@ from sqlalchemy import Table as SqlTable
 from sqlalchemy.exc import SQLAlchemyError
 
 from swanlake.errors import SwanLakeError
-from swanlake.lake.tables import CatalogTables
+from swanlake.lake.metastore.tables import CatalogTables
 
 
-class Trouble(Enum):
-    """What an error of the database means for a commit."""
+class ErrorKind(Enum):
+    """What a database error means for a commit."""
 
-    #: Another writer was in the way; the same commit may succeed now.
+    #: Another writer interfered; the same commit may succeed now.
     TRANSIENT = auto()
     #: The lock was not free before the deadline.
     LOCK_TIMEOUT = auto()
-    #: The connection is gone, and with it whatever was not committed.
+    #: The connection is gone, and with it all that was not committed.
     LOST = auto()
-    #: A table of ours or of DuckLake is not there: no catalog, or one without a fence.
+    #: A table of DuckLake or SwanLake is missing: no catalog, or one without a fence.
     MISSING_TABLE = auto()
-    #: Anything else: no use in trying again.
+    #: Anything else: a retry would fail too.
     FATAL = auto()
 
 
 @dataclass(frozen=True)
 class Write:
-    """One statement of a commit, with its rows if it takes several."""
+    """One statement of a commit, with its parameter rows if it is executed for several."""
 
     statement: Executable
     rows: Sequence[Mapping[str, Any]] | None = None
 
 
 @dataclass(frozen=True)
-class Question:
-    """A query that a commit will ask under the lock."""
+class Query:
+    """A query with its parameters."""
 
     statement: Executable
     parameters: Mapping[str, Any]
-    #: False if its columns may be called anything, and are known by their places.
+    #: False if columns are read by position: their names may be anything.
     has_names: bool = True
 
 
-#: A question that was asked ahead, and the rows that it was answered with.
-Answer = tuple[Question, Sequence[Any]]
+#: A prefetched query and its rows.
+QueryResult = tuple[Query, Sequence[Any]]
 
 
 class LockedTransaction:
-    """A transaction that holds the catalog's commit lock. What is not committed is undone."""
+    """A transaction that holds the catalog's commit lock; it is rolled back unless committed."""
 
     def __init__(
-        self, store: CatalogStore, connection: Connection, answers: Sequence[Answer] = ()
+        self, store: CatalogStore, connection: Connection, prefetched: Sequence[QueryResult] = ()
     ) -> None:
-        self._store = store
-        self._answers = answers
+        self.store = store
+        self.tables = store.tables
+        self._prefetched = prefetched
         self.connection = connection
         self.locked_at = time.monotonic()
 
-    def ask(self, question: Question) -> Sequence[Row[Any]]:
-        """The answer to a question; it may have come together with the lock."""
-        for asked, rows in self._answers:
-            if asked.statement is question.statement and asked.parameters == question.parameters:
+    def run(self, query: Query) -> Sequence[Row[Any]]:
+        """The rows of a query; they may have been prefetched with the lock."""
+        for known, rows in self._prefetched:
+            if known.statement is query.statement and known.parameters == query.parameters:
                 return rows
-        return self.connection.execute(question.statement, question.parameters).all()
+        return self.connection.execute(query.statement, query.parameters).all()
 
     def read(self, statement: Executable) -> Sequence[Row[Any]]:
-        """All rows of a query, as of now: nobody else can commit meanwhile."""
+        """All rows of a statement."""
         return self.connection.execute(statement).all()
 
-    def write(self, writes: Sequence[Write], ahead: Sequence[Question]) -> None:
-        """Sends statements, to be committed with what follows, and asks what that will ask."""
-        self._answers = self._store.send(self.connection, writes, ahead)
+    def write(self, writes: Sequence[Write], prefetch: Sequence[Query]) -> None:
+        """Executes statements without committing, and prefetches queries behind them."""
+        self._prefetched = self.store.send(self.connection, writes, prefetch)
 
     def commit(self, writes: Sequence[Write]) -> None:
-        """Sends every statement and the COMMIT together, and waits once."""
-        self._store.commit(self.connection, writes)
-        self._store.reached("committed")
-
-
-class Moment:
-    """Questions that are all answered as of one moment, without any lock."""
-
-    def __init__(self, store: CatalogStore, connection: Connection) -> None:
-        self._store = store
-        self._connection = connection
-        self._is_first = True
-
-    def ask(self, *questions: Question, is_last: bool = False) -> list[Sequence[Any]]:
-        """The answers to questions that do not depend on one another, in their order."""
-        is_first, self._is_first = self._is_first, False
-        return self._store.ask(self._connection, questions, is_first=is_first, is_last=is_last)
+        """Sends all statements and the COMMIT together: one round trip."""
+        self.store.commit(self.connection, writes)
+        self.store.reached("committed")
 
 
 class CatalogStore(ABC):
     """The metadata of one catalog."""
 
-    #: Every error the database's drivers raise.
+    #: The errors that the database's driver raises.
     errors: tuple[type[Exception], ...] = (SQLAlchemyError,)
 
     def __init__(self, name: str, tables: CatalogTables, engine: Engine) -> None:
         self.name = name
         self.tables = tables
         self.engine = engine
-        #: Told of every step of a commit; fault tests stop the process here.
-        self.reached: Callable[[str], None] = _go_on
+        #: Called at every step of a commit; fault tests stop the process in it.
+        self.reached: Callable[[str], None] = _ignore_step
 
-    @contextmanager
-    def connect(self) -> Iterator[Connection]:
-        """A connection for reading what is committed, without any lock."""
-        with self.engine.connect() as connection:
-            yield connection
+    def connect(self) -> Connection:
+        """A connection for reads, without any lock."""
+        return self.engine.connect()
 
-    @contextmanager
-    def moment(self) -> Iterator[Moment]:
-        """A connection for questions that are answered as of one moment."""
-        with self._usable_connection() as connection:
-            yield Moment(self, connection)
-
-    def ask(
-        self,
-        connection: Connection,
-        questions: Sequence[Question],
-        *,
-        is_first: bool,
-        is_last: bool,
+    def run_queries(
+        self, connection: Connection, queries: Sequence[Query], *, is_first: bool, is_last: bool
     ) -> list[Sequence[Any]]:
-        """Answers questions in a transaction, which begins with the first and ends with the last.
+        """The rows of each query; all calls from first to last see the same state, without a lock.
 
-        Here it is SQLAlchemy's own, which SQLite shows one state of the file.
+        By default the transaction is SQLAlchemy's own; in SQLite that sees one state of the file.
         """
-        return [connection.execute(one.statement, one.parameters).all() for one in questions]
+        return [connection.execute(query.statement, query.parameters).all() for query in queries]
 
     @contextmanager
     def locked(
-        self, deadline: float, ahead: Sequence[Question] = (), *, has_turn: bool = False
+        self, deadline: float, prefetch: Sequence[Query] = (), *, holds_writer_lock: bool = False
     ) -> Iterator[LockedTransaction]:
-        """The commit lock, for the block; ``deadline`` is on the monotonic clock.
+        """Holds the commit lock for the block; ``deadline`` is on the monotonic clock.
 
-        Who has the catalog's turn already does not wait for it. What is known to be asked under the
-        lock can be asked ahead, to spare round trips.
+        A caller that holds the writer lock must say so: taking it again would deadlock. Queries
+        that are certain to run under the lock can be prefetched, to save round trips.
         """
-        with self._usable_connection() as connection:
-            patience = max(0.001, deadline - time.monotonic())
-            answers = self.lock(connection, patience, ahead, has_turn=has_turn)
-            transaction = LockedTransaction(self, connection, answers)
+        with self.usable_connection() as connection:
+            timeout = max(0.001, deadline - time.monotonic())
+            prefetched = self.lock(
+                connection, timeout, prefetch, holds_writer_lock=holds_writer_lock
+            )
+            transaction = LockedTransaction(self, connection, prefetched)
             self.reached("locked")
             yield transaction
 
     @contextmanager
-    def _usable_connection(self) -> Iterator[Connection]:
-        """A connection for the block, which nobody gets after an error."""
+    def usable_connection(self) -> Iterator[Connection]:
+        """A connection for the block; after an error it leaves the pool."""
         with self.engine.connect() as connection:
             try:
                 yield connection
             except self.errors as error:
                 # The driver's connection may be in a state that SQLAlchemy does not know of.
                 connection.invalidate(error)
-                if self.trouble(error) is Trouble.LOST:
-                    self.engine.dispose()  # those that wait to be used were lost with it
+                if self.classify(error) is ErrorKind.LOST:
+                    self.engine.dispose()  # the idle ones were lost with it
                 raise
 
     @abstractmethod
     def lock(
-        self, connection: Connection, timeout: float, ahead: Sequence[Question], *, has_turn: bool
-    ) -> Sequence[Answer]:
-        """Begins a transaction, takes the commit lock as its first act, and then asks.
+        self,
+        connection: Connection,
+        timeout: float,
+        prefetch: Sequence[Query],
+        *,
+        holds_writer_lock: bool,
+    ) -> Sequence[QueryResult]:
+        """Begins a transaction whose first statement takes the commit lock, then prefetches.
 
-        Questions that it does not answer are asked later, one by one.
+        It may leave out queries; those run later, one by one.
         """
 
     def send(
-        self, connection: Connection, writes: Sequence[Write], ahead: Sequence[Question] = ()
-    ) -> Sequence[Answer]:
-        """Executes statements of a commit, and then asks; questions may be left as in ``lock``."""
+        self, connection: Connection, writes: Sequence[Write], prefetch: Sequence[Query] = ()
+    ) -> Sequence[QueryResult]:
+        """Executes statements of a commit, then prefetches as ``lock`` does."""
         for write in writes:
             connection.execute(write.statement, write.rows)
         return ()
 
     def commit(self, connection: Connection, writes: Sequence[Write]) -> None:
-        """Executes statements of a commit, and commits."""
+        """Executes statements, and commits."""
         self.send(connection, writes)
         self.reached("written")
         connection.commit()
 
     @abstractmethod
-    def wait_at_most(self, connection: Connection, seconds: int) -> None:
-        """Bounds every wait for a lock of the database, from now to the end of the transaction."""
+    def set_lock_timeout(self, connection: Connection, seconds: int) -> None:
+        """Bounds every wait for a database lock until the end of the transaction."""
 
     def delete_unlocked(self, table: SqlTable, condition: ColumnElement[bool]) -> Executable:
-        """What deletes rows, but leaves those that others are changing, without waiting for them.
+        """A DELETE that skips rows locked by other transactions.
 
-        Who holds the commit lock here cannot wait for somebody who may come to need it.
+        The caller holds the commit lock; waiting for a transaction that needs it would deadlock.
         """
         return delete(table).where(condition)
 
     @property
     @abstractmethod
     def next_snapshot_id(self) -> ColumnElement[int]:
-        """What allocates the next snapshot id; only to be asked under the lock.
+        """The SQL that allocates the next snapshot id, for use under the commit lock.
 
-        It is always the same object, as statements are built once and kept.
+        Always the same object: statements that contain it are cached.
         """
 
-    #: The time of a snapshot, in a statement that is given ``earliest``.
+    #: The time of a snapshot, in a statement with the parameter ``earliest``.
     now: ColumnElement[datetime]
 
     @abstractmethod
     def earliest(self, head: datetime) -> datetime:
-        """What to give ``now``, so that it is not earlier than the snapshot before."""
+        """The value of ``earliest``: a snapshot is never older than the one before it."""
 
+    @staticmethod
     @abstractmethod
-    def trouble(self, error: Exception) -> Trouble:
-        """What an error of the drivers means."""
+    def classify(error: Exception) -> ErrorKind:
+        """What a driver's error means."""
 
     @abstractmethod
     def fence_statements(self) -> Sequence[Executable]:
-        """What installs the fence on the tables of the catalog; repeating it does no harm."""
+        """What installs the fence on the catalog's tables; safe to repeat."""
 
     @abstractmethod
     def has_fence(self, connection: Connection) -> bool:
         """True if every piece of the fence is in place."""
 
 
-def _go_on(step: str) -> None:
+def _ignore_step(step: str) -> None:
     pass
 
 
 def one_line(error: BaseException) -> str:
-    """What a driver says, without its statement, parameters and line breaks."""
+    """A driver's message without statement, parameters and line breaks."""
     cause = getattr(error, "orig", None) or error
     if isinstance(cause, SwanLakeError):
         return cause.message

@@ -1,14 +1,15 @@
-"""The tables of a DuckLake 1.0 catalog, and the few that SwanLake keeps beside them.
+"""The tables of a DuckLake 1.0 catalog, and those that SwanLake adds.
 
-Names, column order and types are those the stock extension makes. It makes five primary keys and no
-index; the indexes and tables that SwanLake adds are listed apart.
+Names, column order and types are those of the stock extension. It creates five primary keys and no
+index; the indexes and tables that SwanLake adds are listed separately.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import (
     JSON,
@@ -31,7 +32,7 @@ FORMAT_VERSION = "1.0"
 
 
 class _SqliteBoolean(TypeDecorator[bool]):
-    """The stock extension keeps booleans in SQLite as the numbers 0 and 1."""
+    """The stock extension stores booleans in SQLite as 0 and 1."""
 
     impl = BigInteger
     cache_ok = True
@@ -44,7 +45,7 @@ class _SqliteBoolean(TypeDecorator[bool]):
 
 
 class _SqliteTimestamp(TypeDecorator[datetime]):
-    """The stock extension keeps times in SQLite as text: ``2026-11-15 18:42:50.305168+00``."""
+    """The stock extension stores times in SQLite as text: ``2026-11-15 18:42:50.305168+00``."""
 
     impl = String
     cache_ok = True
@@ -67,7 +68,7 @@ _TYPES: dict[str, TypeEngine[Any]] = {
     "json": JSON(none_as_null=True),
 }
 
-#: One line a table: its columns with their types, ``*`` for the primary key, ``!`` for NOT NULL.
+#: One line per table: columns with types, ``*`` for the primary key, ``!`` for NOT NULL.
 _DUCKLAKE = """
 metadata: key text!, value text!, scope text, scope_id int
 snapshot: snapshot_id int*, snapshot_time time, schema_version int, next_catalog_id int, next_file_id int
@@ -99,7 +100,7 @@ sort_info: sort_id int, table_id int, begin_snapshot int, end_snapshot int
 sort_expression: sort_id int, table_id int, sort_key_index int, expression text, dialect text, sort_direction text, null_order text
 """  # noqa: E501
 
-#: What the fence, exactly-once commits and forks need.
+#: For the fence, exactly-once commits and forks.
 _SWANLAKE = """
 ducklake_head: one int*, snapshot_id int!, next_catalog_id int!, next_file_id int!
 swanlake_ledger: entry text*, snapshot_id int!, committed_at time!
@@ -107,7 +108,7 @@ swanlake_shared_file: path text*
 swanlake_deferred_file: path text*, since time!
 """
 
-#: The stock extension has none of these and scans whole tables for every query and commit.
+#: Without these, which the stock extension lacks, every query and commit scans whole tables.
 _INDEXES = {
     "data_file": ("table_id",),
     "delete_file": ("data_file_id",),
@@ -118,12 +119,21 @@ _INDEXES = {
     "table_column_stats": ("table_id",),
 }
 
-#: What may be live only once. The stock extension can commit two delete files for one data file, or
-#: give one id to two tables; with these it fails instead.
+#: Unique among live rows. The stock extension can commit two delete files for one data file, or
+#: assign one id to two tables; with these indexes it fails instead.
 _GUARDS = {
     "ducklake_delete_file_active_uidx": ("delete_file", "data_file_id"),
     "ducklake_table_active_uidx": ("table", "table_id"),
 }
+
+
+T = TypeVar("T")
+
+
+def batches(keys: Sequence[T], size: int = 500) -> Iterator[Sequence[T]]:
+    """Keys in portions: databases limit the parameters of a statement."""
+    for start in range(0, len(keys), size):
+        yield keys[start : start + size]
 
 
 class CatalogTables:
@@ -185,7 +195,7 @@ def _column(text: str) -> Column[Any]:
 
 
 def registry_table(schema: str | None) -> Table:
-    """The list of all catalogs, those that were dropped included."""
+    """The registry of all catalogs, dropped ones included."""
     _, table = _define(
         "swanlake_catalog: id uuid*, name text!, place text!, data_path text!, family uuid!, "
         "parent uuid, parent_snapshot int, created_at time!, dropped_at time",
@@ -196,7 +206,7 @@ def registry_table(schema: str | None) -> Table:
 
 
 def maintenance_table(schema: str | None) -> Table:
-    """What maintenance was done in the catalogs, beside the list of them."""
+    """The maintenance history, next to the registry."""
     _, table = _define(
         "swanlake_maintenance: id uuid*, catalog text!, job text!, table_name text, "
         "started_at time!, finished_at time, outcome text, server text!, report json",

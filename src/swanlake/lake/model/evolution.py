@@ -1,7 +1,7 @@
-"""Rows of files that were written when the table had other columns.
+"""Reads files that were written when the table had other columns.
 
-A column is found in a file by its id, whatever it was called and whatever type it had then. One
-that the file does not have gets the value that the table gave to older rows when it was added.
+A column is found in a file by its id, whatever its name and type were then. A column that the file
+lacks gets the value that older rows got when it was added.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 
 import duckdb
 
-from swanlake.lake.layout import Column, folded
-from swanlake.lake.types import duckdb_type
+from swanlake.lake.model.layout import Column, folded
+from swanlake.lake.model.types import duckdb_type
 from swanlake.sql.quoting import identifier, literal
 
 _SCHEMA = (
@@ -24,7 +24,7 @@ _SCHEMA = (
 
 @dataclass(frozen=True)
 class Field:
-    """A column as it is in a file; of lists and maps without the groups that are only form."""
+    """A column in a file, without the wrapper groups of lists and maps."""
 
     name: str
     id: int | None
@@ -38,7 +38,7 @@ def read_fields(
     rows: dict[str, list[tuple[Any, ...]]] = {}
     for path, *row in connection.execute(_SCHEMA, [list(paths)]).fetchall():
         rows.setdefault(path, []).append(tuple(row))
-    return {path: _field(iter(one)).children for path, one in rows.items()}
+    return {path: _field(iter(fields)).children for path, fields in rows.items()}
 
 
 def _field(rows: Iterator[tuple[Any, ...]]) -> Field:
@@ -51,24 +51,24 @@ def _field(rows: Iterator[tuple[Any, ...]]) -> Field:
     return Field(name, id_, children)
 
 
-def field_of(column: Column) -> Field:
-    """What a column would be in a file."""
-    return Field(column.name, column.id, tuple(map(field_of, column.children)))
+def expected_field(column: Column) -> Field:
+    """The field of a column in a file with the current columns."""
+    return Field(column.name, column.id, tuple(map(expected_field, column.children)))
 
 
-def find(fields: Sequence[Field], id_: int) -> Field | None:
+def find_field(fields: Sequence[Field], id_: int) -> Field | None:
     """The field with an id; None if there is none."""
     return next((field for field in fields if field.id == id_), None)
 
 
-def value(field: Field | None, column: Column, expression: str) -> str:
-    """SQL for the value of a column, given that of the field that holds it."""
+def value_sql(field: Field | None, column: Column, expression: str) -> str:
+    """SQL for the value of a column, from the SQL of the field that holds it."""
     type_ = duckdb_type(column)
     if field is None:
         return (
             f"CAST({'NULL' if column.default is None else literal(column.default.text)} AS {type_})"
         )
-    if not column.children or _is_as(field, column):
+    if not column.children or _is_same_shape(field, column):
         return f"CAST({expression} AS {type_})"
     if column.type == "struct":
         made = _struct(field, column, expression)
@@ -88,32 +88,32 @@ def value(field: Field | None, column: Column, expression: str) -> str:
 def _struct(field: Field, column: Column, expression: str) -> str:
     parts = []
     for child in column.children:
-        found = find(field.children, child.id)
+        found = find_field(field.children, child.id)
         inner = f"struct_extract({expression}, {literal(found.name)})" if found else ""
-        parts.append(f"{identifier(child.name)} := {value(found, child, inner)}")
+        parts.append(f"{identifier(child.name)} := {value_sql(found, child, inner)}")
     return f"CASE WHEN {expression} IS NULL THEN NULL ELSE struct_pack({', '.join(parts)}) END"
 
 
 def _below(field: Field, child: Column, expression: str) -> str:
-    return value(find(field.children, child.id), child, expression)
+    return value_sql(find_field(field.children, child.id), child, expression)
 
 
-def _is_as(field: Field, column: Column) -> bool:
-    """True if a field has just the parts of a column, under the same names."""
+def _is_same_shape(field: Field, column: Column) -> bool:
+    """True if a field has exactly the children of a column, with the same names."""
     if len(field.children) != len(column.children):
         return False
     return all(
         below.id == child.id
         and (column.type != "struct" or below.name == child.name)
-        and _is_as(below, child)
+        and _is_same_shape(below, child)
         for below, child in zip(field.children, column.children, strict=True)
     )
 
 
-def named_as(now: Sequence[Column], then: Sequence[Column]) -> tuple[Column, ...]:
-    """Columns as they were, under the names that they have now.
+def rename_to_current(now: Sequence[Column], then: Sequence[Column]) -> tuple[Column, ...]:
+    """Older columns under their current names.
 
-    Readers do not look at the names in files; the sort order of the table does.
+    Readers ignore the names in files; the table's sort order uses them.
     """
     current = {column.id: column for column in now}
     taken = {folded(current[column.id].name) for column in then if column.id in current}
@@ -121,7 +121,7 @@ def named_as(now: Sequence[Column], then: Sequence[Column]) -> tuple[Column, ...
     for column in then:
         known = current.get(column.id)
         if known is not None:
-            children = named_as(known.children, column.children)
+            children = rename_to_current(known.children, column.children)
             named.append(replace(column, name=known.name, children=children))
             continue
         name = column.name

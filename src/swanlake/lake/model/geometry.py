@@ -1,27 +1,26 @@
-"""The statistics of a geometry column: the box around its shapes, and their kinds, as JSON."""
+"""The statistics of a geometry column: its bounding box and geometry types, as JSON."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, localcontext
-from typing import Any
 
 _AXES = ("x", "y", "z", "m")
 _STEP = Decimal("0.000001")
-#: No coordinate of a double has more digits before and after the point, with the step's six.
+#: Enough digits for any double with six decimals.
 _DIGITS = 400
 
 _Box = dict[str, Decimal | None]
 
 
-def extra(stats: Mapping[str, str]) -> str:
-    """The ``extra_stats`` of a file, from what COPY … RETURN_STATS says of the column."""
+def encode(stats: Mapping[str, str]) -> str:
+    """The ``extra_stats`` of a file, from the column's COPY … RETURN_STATS."""
     box: _Box = {}
     for axis in _AXES:
         for end in ("min", "max"):
-            given = stats.get(f"bbox_{axis}{end}")
-            box[axis + end] = None if given is None else Decimal(given)
+            bound = stats.get(f"bbox_{axis}{end}")
+            box[axis + end] = None if bound is None else Decimal(bound)
     kinds = stats.get("geo_types", "").strip("[]")
     return _text(box, (kind.strip() for kind in kinds.split(",") if kind.strip()))
 
@@ -34,14 +33,11 @@ def merge(known: str | None, new: str | None) -> str | None:
     box: _Box = {}
     for axis in _AXES:
         for end, choose in (("min", min), ("max", max)):
-            ends = [_coordinate(value["bbox"][axis + end]) for value in (first, second)]
-            there = [coordinate for coordinate in ends if coordinate is not None]
-            box[axis + end] = choose(there) if there else None
+            ends = (value["bbox"][axis + end] for value in (first, second))
+            box[axis + end] = choose(
+                (Decimal(each) for each in ends if each is not None), default=None
+            )
     return _text(box, [*first["types"], *second["types"]])
-
-
-def _coordinate(value: Any) -> Decimal | None:
-    return None if value is None else Decimal(value)
 
 
 def _text(box: _Box, kinds: Iterable[str]) -> str:
@@ -51,7 +47,7 @@ def _text(box: _Box, kinds: Iterable[str]) -> str:
 
 
 def _outward(name: str, value: Decimal | None) -> str:
-    """Six decimals, as the stock extension writes, but never inside the box."""
+    """Six decimals, as the stock extension writes them, rounded away from the box."""
     if value is None:
         return "null"
     with localcontext(prec=_DIGITS):

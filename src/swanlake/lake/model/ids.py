@@ -1,4 +1,4 @@
-"""Identifiers that sort by the time they were made, as DuckLake uses them."""
+"""Identifiers that sort by creation time, as DuckLake uses them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""What a table of the lake looks like, and what its files hold: plain values.
+"""Tables, columns and files of the lake as plain values.
 
-They travel between the catalog, sessions and the workers that write files, so they know nothing of
-any database.
+The catalog, sessions and the workers that write files exchange them, so they depend on no database.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def folded(name: str) -> str:
-    """A name as DuckDB compares it: without regard to case, but only in ASCII letters."""
+    """A name as DuckDB compares it: ASCII letters in lower case."""
     return name.encode().lower().decode()
 
 
@@ -44,7 +43,7 @@ class Default:
 class Column:
     """One column of a table, or one field of a nested column.
 
-    ``type`` is DuckLake's word: ``int32``, ``decimal(10,2)``, ``struct``, ``list``, ``map``. The id
+    ``type`` is DuckLake's name: ``int32``, ``decimal(10,2)``, ``struct``, ``list``, ``map``. The id
     is unique in the table for ever and is the Parquet field id.
     """
 
@@ -91,7 +90,7 @@ class SortKey:
 
 @dataclass(frozen=True)
 class TableOptions:
-    """What DuckLake's options say of a table; None is for whoever writes to decide."""
+    """DuckLake's options for a table; None leaves the choice to the writer."""
 
     compression: str | None = None
     compression_level: int | None = None
@@ -101,21 +100,21 @@ class TableOptions:
     row_group_size: int | None = None
     #: In bytes.
     target_file_size: int | None = None
-    #: Files of which this part of the rows is deleted are worth rewriting.
+    #: Files with this fraction of deleted rows are rewritten.
     deleted_ratio: float | None = None
-    #: Inserts of up to so many rows are kept in the metadata.
+    #: Inserts of up to this many rows are inlined.
     inlined_rows: int | None = None
-    #: False if all files are in the table's directory, whatever their partition.
+    #: False if files of all partitions are in the table's directory.
     partition_folders: bool = True
     #: False if rows are sorted only when files are compacted.
     sort_inserts: bool = True
-    #: False if only somebody who names the table may compact it.
+    #: False if it is compacted only when it is named.
     auto_compact: bool = True
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table as it was at one snapshot: all that is needed to write files for it."""
+    """A table at one snapshot, with all that is needed to write its files."""
 
     id: int
     schema: str
@@ -127,9 +126,9 @@ class Table:
     partition_keys: tuple[PartitionKey, ...] = ()
     sort_keys: tuple[SortKey, ...] = ()
     encrypted: bool = False
-    #: As they are now; they have no history.
+    #: The current ones; options have no history.
     options: TableOptions = field(default_factory=TableOptions)
-    #: The snapshot at which this was read; a commit of its files is checked against it.
+    #: The snapshot at which this was read; commits of its files are checked against it.
     snapshot_id: int = field(default=0, compare=False)
 
     @property
@@ -145,7 +144,7 @@ class Table:
 
 @dataclass(frozen=True)
 class ColumnStats:
-    """What is known of one column in one file; a bound that is None is unknown."""
+    """Statistics of one column in one file; None is unknown."""
 
     column_id: int
     size_bytes: int | None = None
@@ -160,7 +159,7 @@ class ColumnStats:
 
 @dataclass(frozen=True)
 class DataFile:
-    """A Parquet file that was written and is not yet part of the lake."""
+    """A written Parquet file that is not yet part of the lake."""
 
     #: Relative to the table's directory, with forward slashes.
     path: str
@@ -174,7 +173,7 @@ class DataFile:
 
 @dataclass(frozen=True)
 class DeleteFile:
-    """A Parquet file that names deleted rows of one data file, and is not yet part of the lake."""
+    """A written delete file of one data file that is not yet part of the lake."""
 
     #: Relative to the table's directory, with forward slashes.
     path: str

@@ -1,12 +1,13 @@
-"""What a commit can do to a catalog, as values."""
+"""The operations of a commit, as values."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TypeVar
 from uuid import UUID
 
-from swanlake.lake.ids import uuid7
-from swanlake.lake.layout import (
+from swanlake.lake.model.ids import uuid7
+from swanlake.lake.model.layout import (
     Column,
     ColumnStats,
     DataFile,
@@ -16,13 +17,14 @@ from swanlake.lake.layout import (
     Table,
 )
 
-#: A value as drivers take it for a table of the metadata that keeps rows.
+T = TypeVar("T")
+#: A value of an inlined row, as drivers take it.
 InlinedValue = bool | int | str | bytes | None
 
 
 @dataclass(frozen=True)
 class CreateSchema:
-    """A new, empty schema."""
+    """Creates an empty schema."""
 
     name: str
     uuid: UUID = field(default_factory=uuid7)
@@ -30,7 +32,7 @@ class CreateSchema:
 
 @dataclass(frozen=True)
 class DropSchema:
-    """The end of a schema; with ``cascade`` of everything in it too."""
+    """Drops a schema; with ``cascade`` everything in it too."""
 
     name: str
     cascade: bool = False
@@ -38,7 +40,7 @@ class DropSchema:
 
 @dataclass(frozen=True)
 class CreateTable:
-    """A new table. Its files can be written before the commit: its directory is known already."""
+    """Creates a table. Its directory is known, so files can be written before the commit."""
 
     schema: str
     name: str
@@ -50,7 +52,7 @@ class CreateTable:
 
 @dataclass(frozen=True)
 class DropTable:
-    """The end of a table; its files stay for time travel until its snapshots expire."""
+    """Drops a table; its files stay for time travel until its snapshots expire."""
 
     schema: str
     name: str
@@ -58,10 +60,9 @@ class DropTable:
 
 @dataclass(frozen=True)
 class Insert:
-    """New files of a table that exists, or that the same commit creates.
+    """Adds files to an existing table, or to one that the same commit creates.
 
-    ``blind`` says that the rows do not depend on what the lake held: deletes by others are then no
-    conflict.
+    ``blind``: the rows do not depend on the lake, so concurrent deletes are no conflict.
     """
 
     table: Table | CreateTable
@@ -71,10 +72,10 @@ class Insert:
 
 @dataclass(frozen=True)
 class InlineInsert:
-    """New rows of a table that the metadata itself keeps; ``inlining.inlined`` makes these.
+    """Adds inlined rows; ``inlining.inline_rows`` creates it.
 
-    ``column_stats`` is what a file of these rows would say; ``blind`` is as for an Insert. Rows in
-    place of others have the ids of those.
+    ``column_stats`` are those of a file with these rows; ``blind`` is as for an Insert. ``row_ids``
+    are those of the rows that these replace.
     """
 
     table: Table | CreateTable
@@ -86,7 +87,7 @@ class InlineInsert:
 
 @dataclass(frozen=True)
 class InlineDelete:
-    """Rows of a table, kept in a table of the metadata, that are no longer there."""
+    """Deletes inlined rows."""
 
     table: Table
     table_name: str
@@ -95,9 +96,9 @@ class InlineDelete:
 
 @dataclass(frozen=True)
 class FileDelete:
-    """Rows of one data file that are no longer there.
+    """Deleted rows of one data file.
 
-    The new delete file holds all its deleted positions, those of the one it replaces included.
+    The new delete file holds all deleted positions, those of the replaced one included.
     """
 
     data_file_id: int
@@ -107,10 +108,10 @@ class FileDelete:
 
 @dataclass(frozen=True)
 class Delete:
-    """Deleted rows, and data files of which no row is left.
+    """Deletes rows of data files, and data files without remaining rows.
 
-    The stock extension keeps its own small deletes in the metadata, and looks for those of others
-    among their like only; ``excludes_inlined`` has it find these too.
+    The stock extension checks its inlined deletes only against other inlined deletes;
+    ``excludes_inlined`` makes them conflict with this one, too.
     """
 
     table: Table
@@ -121,11 +122,10 @@ class Delete:
 
 @dataclass(frozen=True)
 class Merge:
-    """One file that takes the place of several, in all snapshots that saw them.
+    """Replaces several files by one, in all snapshots that saw them.
 
-    ``begin_snapshot`` is that of the oldest source and ``partial_max`` that of the newest; rows of
-    a file that spans several snapshots carry the snapshot they came with. Without a
-    ``row_id_start`` they carry their row ids too.
+    ``begin_snapshot`` is that of the oldest source and ``partial_max`` that of the newest; a file
+    of several snapshots stores that of each row. Without a ``row_id_start`` it stores row ids.
     """
 
     table: Table
@@ -147,10 +147,10 @@ class PlacedDeletes:
 
 @dataclass(frozen=True)
 class PlacedFile:
-    """A data file that takes its place in snapshots that are there already.
+    """A data file that becomes part of existing snapshots.
 
-    Its rows carry the snapshots they came with if ``partial_max`` is given, and their row ids
-    unless they are those from ``row_id_start`` on. One with an end holds rows of the past only.
+    It stores the snapshot of each row if ``partial_max`` is set, and row ids unless
+    ``row_id_start`` is. One with an end holds rows of the past only.
     """
 
     file: DataFile
@@ -163,8 +163,8 @@ class PlacedFile:
 
 
 @dataclass(frozen=True)
-class DeletedFrom:
-    """A data file as it was read: with the delete file it had, and inlined deletes if any."""
+class RewriteSource:
+    """A data file to rewrite, with the delete file that was read."""
 
     data_file_id: int
     delete_file_id: int | None = None
@@ -172,39 +172,38 @@ class DeletedFrom:
 
 @dataclass(frozen=True)
 class Rewrite:
-    """Files without deleted rows that take the place of some with them, in all snapshots.
+    """Replaces files that have deleted rows by files without them, in all snapshots.
 
-    Rows that are deleted go to files of the past, which end with the last of their deletes. Every
-    snapshot reads what it read before, and none shows these rows as changed: the stock extension's
-    rewrite ends the old files and begins new ones, and to its change feed that is an update of
-    every row that was kept.
+    Deleted rows go to files of the past, which end with the last of their deletes. Every snapshot
+    reads the same rows as before, and the change feed shows no change: the stock extension's
+    rewrite shows an update of every remaining row.
     """
 
     table: Table
-    sources: tuple[DeletedFrom, ...]
+    sources: tuple[RewriteSource, ...]
     files: tuple[PlacedFile, ...]
 
 
 @dataclass(frozen=True)
-class InlinedRows:
-    """A table of the metadata that keeps rows, and how many it had at the base."""
+class InlinedSource:
+    """An inlined table to flush, and the number of its rows at the base."""
 
     table_name: str
     count: int
 
 
 @dataclass(frozen=True)
-class Fold:
-    """Files that take the place of rows kept in the metadata, in all snapshots that saw them."""
+class FlushInlined:
+    """Replaces inlined rows by files, in all snapshots that saw them."""
 
     table: Table
-    inlined: tuple[InlinedRows, ...]
+    inlined: tuple[InlinedSource, ...]
     files: tuple[PlacedFile, ...]
 
 
 @dataclass(frozen=True)
 class SetProperty:
-    """A DuckLake option of the catalog, of a schema or of a table."""
+    """Sets a DuckLake option of the catalog, a schema or a table."""
 
     key: str
     value: str
@@ -212,8 +211,8 @@ class SetProperty:
     table_id: int | None = None
 
 
-#: What changes files and no row; nothing else can be in a commit with it.
-Compaction = Merge | Rewrite | Fold
+#: Operations that change files and no row; each is alone in its commit.
+Compaction = Merge | Rewrite | FlushInlined
 
 Operation = (
     CreateSchema
@@ -231,13 +230,12 @@ Operation = (
 
 @dataclass(frozen=True)
 class Commit:
-    """All that becomes visible at once, or not at all.
+    """Operations that become visible together, or not at all.
 
-    ``base`` is the snapshot from which the changes were worked out; without one, nothing was read.
-    ``by_name`` says that tables were meant by their names: one that got another since the base is
-    another one.
-    ``ledger`` names work that must be committed once: if it was, the commit does nothing. ``notes``
-    are kept beside it, for whoever asks the ledger later.
+    ``base`` is the snapshot that the changes were computed from; None if nothing was read.
+    ``by_name``: tables were named, so a rename since the base is a conflict.
+    ``ledger`` names work that is committed once: if it was, the commit does nothing. ``notes`` are
+    further ledger entries, for later queries.
     """
 
     operations: tuple[Operation, ...]
@@ -249,3 +247,7 @@ class Commit:
     message: str | None = None
     extra_info: str | None = None
     id: UUID = field(default_factory=uuid7)
+
+    def of_type(self, kind: type[T]) -> list[T]:
+        """Its operations of one type."""
+        return [operation for operation in self.operations if isinstance(operation, kind)]

@@ -1,7 +1,6 @@
-"""What ``CALL lake.set_option(…)`` set: how rows are written, and when files are compacted.
+"""The options that ``CALL lake.set_option(…)`` sets, on writes and compaction.
 
-``parquet_row_group_size_bytes`` and ``per_thread_output`` are not among it: with both, rows lose
-the order that they keep in everything that is written here.
+``parquet_row_group_size_bytes`` and ``per_thread_output`` are ignored: both lose the order of rows.
 """
 
 from __future__ import annotations
@@ -13,28 +12,28 @@ from typing import Any
 
 from sqlalchemy import Connection, Executable, select
 
-from swanlake.lake.layout import TableOptions
-from swanlake.lake.tables import CatalogTables
+from swanlake.lake.metastore.tables import CatalogTables
+from swanlake.lake.model.layout import TableOptions
 
 
 @dataclass(frozen=True)
 class StoredOptions:
     """All options of a catalog."""
 
-    #: By key, scope (``schema`` or ``table``) and the id of that; the catalog's own have neither.
+    #: By key, scope (``schema``, ``table`` or None) and scope id.
     values: Mapping[tuple[str, str | None, int | None], str] = field(default_factory=dict)
 
-    def of_catalog(self, key: str) -> str | None:
-        """One that is for the whole catalog, such as ``data_path``."""
+    def catalog_option(self, key: str) -> str | None:
+        """An option of the whole catalog, such as ``data_path``."""
         return self.values.get((key, None, None))
 
-    def of_table(self, schema_id: int, table_id: int) -> TableOptions:
-        """A table's own options go before those of its schema, and these before the catalog's."""
+    def table_options(self, schema_id: int, table_id: int) -> TableOptions:
+        """A table's options; they override its schema's, and those the catalog's."""
         scopes = (("table", table_id), ("schema", schema_id), (None, None))
 
         def find(key: str) -> str | None:
-            found = (self.values.get((key, *scope)) for scope in scopes)
-            return next((value for value in found if value is not None), None)
+            values = (self.values.get((key, *scope)) for scope in scopes)
+            return next((value for value in values if value is not None), None)
 
         level, rows = find("parquet_compression_level"), find("parquet_row_group_size")
         size, deleted = find("target_file_size"), find("rewrite_delete_threshold")
@@ -54,7 +53,7 @@ class StoredOptions:
 
 
 def read_options(connection: Connection, tables: CatalogTables) -> StoredOptions:
-    """All options of a catalog, as they are now."""
+    """The current options of a catalog."""
     return stored_options(connection.execute(options_statement(tables)))
 
 
@@ -65,5 +64,5 @@ def options_statement(tables: CatalogTables) -> Executable:
 
 
 def stored_options(rows: Iterable[Any]) -> StoredOptions:
-    """The options that the query gave."""
+    """The options in the rows of ``options_statement``."""
     return StoredOptions({(row.key, row.scope, row.scope_id): str(row.value) for row in rows})

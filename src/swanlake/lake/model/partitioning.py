@@ -1,4 +1,4 @@
-"""How rows of a partitioned table are told apart, and the folders their files go to."""
+"""The partition keys of a table, and the folders of its files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from swanlake.errors import Unsupported
-from swanlake.lake.layout import Column, PartitionKey, Table
+from swanlake.lake.model.layout import Column, PartitionKey, Table
 from swanlake.sql.quoting import identifier
 
 _CALENDAR = ("year", "month", "day", "hour")
@@ -23,7 +23,7 @@ class Partition:
     column: str
     #: The name before the ``=`` of the folder.
     folder: str
-    #: What computes it, or None if it is a column of the table itself.
+    #: The SQL that computes it; None if it is a column of the table.
     expression: str | None = None
 
 
@@ -48,7 +48,7 @@ def partitions(table: Table) -> tuple[Partition, ...]:
 
 
 def folder_path(path: str, keys: Sequence[Partition]) -> str:
-    """The path of a written file, relative to its table, with the folders' right names."""
+    """The path of a written file, relative to its table, with the folders' final names."""
     *folders, file = path.split("/")
     named = (
         f"{quote(key.folder, safe='')}={folder.partition('=')[2]}"

@@ -1,8 +1,7 @@
-"""DuckDB's types and DuckLake's names for them, in both directions."""
+"""Columns of new tables, and how their types are written in SQL."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count
@@ -12,46 +11,10 @@ import duckdb
 from duckdb.sqltypes import DuckDBPyType
 
 from swanlake.errors import InvalidRequest
-from swanlake.lake.layout import Column, Default, DefaultKind
+from swanlake.lake.model.layout import Column, Default, DefaultKind, folded
+from swanlake.lake.model.type_registry import CREATABLE_TYPES, NESTED, find_type
 from swanlake.sql.quoting import identifier, literal
 from swanlake.sql.tokens import tokenize
-
-#: DuckLake's word for every type without children, and how DuckDB spells it.
-_SQL_BY_WORD = {
-    "boolean": "BOOLEAN",
-    "int8": "TINYINT",
-    "int16": "SMALLINT",
-    "int32": "INTEGER",
-    "int64": "BIGINT",
-    "int128": "HUGEINT",
-    "uint8": "UTINYINT",
-    "uint16": "USMALLINT",
-    "uint32": "UINTEGER",
-    "uint64": "UBIGINT",
-    "uint128": "UHUGEINT",
-    "float32": "FLOAT",
-    "float64": "DOUBLE",
-    "date": "DATE",
-    "time": "TIME",
-    "timetz": "TIME WITH TIME ZONE",
-    "timestamp": "TIMESTAMP",
-    "timestamp_s": "TIMESTAMP_S",
-    "timestamp_ms": "TIMESTAMP_MS",
-    "timestamp_ns": "TIMESTAMP_NS",
-    "timestamptz": "TIMESTAMP WITH TIME ZONE",
-    "interval": "INTERVAL",
-    "varchar": "VARCHAR",
-    "json": "JSON",
-    "blob": "BLOB",
-    "uuid": "UUID",
-    "variant": "VARIANT",
-    "geometry": "GEOMETRY",
-}
-_WORD_BY_SQL = {sql: word for word, sql in _SQL_BY_WORD.items()}
-#: Words that only catalogs written by others hold.
-_OTHER_WORDS = {"timestamp_us": "TIMESTAMP", "time_ns": "TIME_NS"}
-_DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)", re.IGNORECASE)
-_NESTED = ("struct", "list", "map")
 
 
 class UnsupportedType(InvalidRequest):
@@ -62,7 +25,7 @@ class UnsupportedType(InvalidRequest):
 
 @dataclass(frozen=True)
 class ColumnSpec:
-    """A column as it is asked for; ``type`` is DuckDB's: ``STRUCT(a INTEGER, b VARCHAR[])``."""
+    """A column of a new table; ``type`` is DuckDB's: ``STRUCT(a INTEGER, b VARCHAR[])``."""
 
     name: str
     type: str
@@ -75,23 +38,17 @@ def number_columns(specs: Iterable[ColumnSpec]) -> tuple[Column, ...]:
     specs = tuple(specs)
     if not specs:
         raise InvalidRequest("A table needs at least one column.", identifier="NO_COLUMNS")
-    taken: set[bytes] = set()
+    taken: set[str] = set()
     for spec in specs:
         if not spec.name:
             raise InvalidRequest("A column needs a name.", identifier="INVALID_COLUMN")
-        folded = spec.name.encode().lower()  # as DuckDB folds names: ASCII letters only
-        if folded in taken:
+        if folded(spec.name) in taken:
             raise InvalidRequest(
-                f"The column {spec.name!r} is there twice; names differ in more than their case.",
+                f"The column {spec.name!r} is there twice; names must differ beyond their case.",
                 identifier="DUPLICATE_COLUMN",
             )
-        taken.add(folded)
-    return number_from(specs, 1)
-
-
-def number_from(specs: Iterable[ColumnSpec], first_id: int) -> tuple[Column, ...]:
-    """The columns with ids from a given one on, as a table that exists gets new columns."""
-    ids = count(first_id)
+        taken.add(folded(spec.name))
+    ids = count(1)
     columns = []
     for spec in specs:
         column = _column(spec.name, parse_type(spec.type), ids, spec)
@@ -105,7 +62,7 @@ def number_from(specs: Iterable[ColumnSpec], first_id: int) -> tuple[Column, ...
 
 def parse_type(text: str) -> DuckDBPyType:
     """The type that DuckDB reads from the text."""
-    # DuckDB's type object forgets collations, and DuckLake has no place for them.
+    # DuckDB's type object drops collations, and DuckLake cannot store them.
     if any(token.is_kw("collate") for token in tokenize(text)):
         raise UnsupportedType(f"The type {text!r} has a collation, which the lake cannot keep.")
     try:
@@ -116,7 +73,7 @@ def parse_type(text: str) -> DuckDBPyType:
 
 
 def duckdb_type(column: Column) -> str:
-    """The column's type as SQL that a CAST understands."""
+    """The column's type as SQL for a CAST."""
     if column.type == "struct":
         fields = (f"{identifier(child.name)} {duckdb_type(child)}" for child in column.children)
         return f"STRUCT({', '.join(fields)})"
@@ -126,16 +83,13 @@ def duckdb_type(column: Column) -> str:
     if column.type == "map":
         key, value = column.children
         return f"MAP({duckdb_type(key)}, {duckdb_type(value)})"
-    if found := _DECIMAL.fullmatch(column.type):
-        return f"DECIMAL({found[1]},{found[2]})"
-    word = column.type.lower()
-    sql = _SQL_BY_WORD.get(word) or _OTHER_WORDS.get(word)
-    if sql is None:
+    known = find_type(column.type.lower())
+    if known is None:
         raise UnsupportedType(
             f"The column {column.name!r} has the type {column.type!r}, which this version of "
             "SwanLake does not know."
         )
-    return sql
+    return known.duckdb
 
 
 def default_sql(column: Column) -> str:
@@ -151,39 +105,39 @@ def _column(
     name: str, type_: DuckDBPyType, ids: Iterator[int], spec: ColumnSpec, *, nested: bool = False
 ) -> Column:
     id_ = next(ids)
-    word = _word(type_, name, nested=nested)
+    lake_type = _lake_type(type_, name, nested=nested)
     return Column(
         id_,
         name,
-        word,
+        lake_type,
         nullable=nested or spec.nullable,
         default=None if nested else spec.default,
         children=tuple(
             _column(child, child_type, ids, spec, nested=True)
-            for child, child_type in _children(word, type_)
+            for child, child_type in _children(lake_type, type_)
         ),
     )
 
 
-def _children(word: str, type_: DuckDBPyType) -> list[tuple[str, DuckDBPyType]]:
-    if word not in _NESTED:
+def _children(name: str, type_: DuckDBPyType) -> list[tuple[str, DuckDBPyType]]:
+    if name not in NESTED:
         return []
     children = cast("list[tuple[str, DuckDBPyType]]", type_.children)
-    return [("element", children[0][1])] if word == "list" else children
+    return [("element", children[0][1])] if name == "list" else children
 
 
-def _word(type_: DuckDBPyType, name: str, *, nested: bool) -> str:
-    if type_.id in _NESTED:
+def _lake_type(type_: DuckDBPyType, column: str, *, nested: bool) -> str:
+    """DuckLake's name of a DuckDB type."""
+    if type_.id in NESTED:
         return str(type_.id)
     if type_.id == "decimal":
         (_, precision), (_, scale) = type_.children
         return f"decimal({precision},{scale})"
-    # A geometry's reference system is not kept by DuckLake.
+    # DuckLake does not keep a geometry's reference system.
     text = "GEOMETRY" if type_.id == "geometry" else str(type_)
-    word = _WORD_BY_SQL.get(text)
-    if word is None:
-        # TIME_NS ends here too: DuckLake names it, and nothing can write it to Parquet.
-        raise UnsupportedType(f"A table of the lake cannot hold the type {text} of {name!r}.")
-    if word == "variant" and nested:
-        raise UnsupportedType(f"A VARIANT cannot stand inside another type, as {name!r} does.")
-    return word
+    known = CREATABLE_TYPES.get(text)
+    if known is None:
+        raise UnsupportedType(f"A table of the lake cannot hold the type {text} of {column!r}.")
+    if known.name == "variant" and nested:
+        raise UnsupportedType(f"A VARIANT cannot stand inside another type, as {column!r} does.")
+    return known.name

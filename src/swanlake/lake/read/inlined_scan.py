@@ -1,7 +1,7 @@
-"""Tables that are nothing but rows in the metadata, read without DuckLake's extension.
+"""Scans of tables whose rows are all inlined, without DuckLake's extension.
 
-It plans and runs a dozen queries of its own for every scan, whatever it finds. Of a table that has
-no file yet, and few rows, two questions give everything: what it is now, and its rows.
+The extension runs a dozen queries for every scan. A small table without files needs two: for its
+current columns, and for its rows.
 """
 
 from __future__ import annotations
@@ -16,146 +16,155 @@ from typing import Any
 
 from sqlalchemy import Executable, bindparam, exists, func, literal_column, select
 
-from swanlake.lake.inlined_tables import OWN_COLUMNS, can_inline, inlined_table
-from swanlake.lake.layout import Column, Table
-from swanlake.lake.state import Among
-from swanlake.lake.store import CatalogStore, Question, Trouble
-from swanlake.lake.tables import CatalogTables
+from swanlake.lake.commit.queries import InList
+from swanlake.lake.files.inlined_tables import OWN_COLUMNS, can_inline, inlined_table
+from swanlake.lake.metastore.store import CatalogStore, ErrorKind, Query
+from swanlake.lake.metastore.tables import CatalogTables
+from swanlake.lake.model.layout import Column, Table
+from swanlake.lake.model.type_registry import find_type
 
-#: More are left to the extension, which need not have them as text.
-MOST_ROWS = 1000
-#: What is known may be wrong; who finds it so once more finds the table changing.
-_LOOKS = 3
-_MOST_KNOWN = 10_000
-#: Of these, drivers have types that cannot hold all that DuckDB's can, or other texts.
-_UNREADABLE = frozenset({"blob", "json", "time"})
+#: Larger tables are left to the extension, which need not read rows as text.
+MAX_ROWS = 1000
+#: Gives up after three stale reads: the table keeps changing.
+_MAX_ATTEMPTS = 3
+_MAX_KNOWN = 10_000
 
-#: What DuckDB can cast to the type of a column, or a number, or None.
+#: A number, or a text that DuckDB can cast to the column's type.
 Value = str | int | None
 
 
 @dataclass(frozen=True)
-class KeptRows:
-    """A table, and all its rows."""
+class InlinedScan:
+    """A table and all its rows."""
 
     table: Table
-    #: The table of the metadata that has them; None if there never were any.
-    place: str | None
+    #: The inlined table that has them; None if there never were any.
+    source_table: str | None
     row_ids: Sequence[int]
-    #: What is in each column of the table, for these rows.
+    #: By column of the table.
     values: Sequence[Sequence[Value]]
 
 
-class NotKept(Enum):
-    """Why rows cannot be read in this way."""
+class ScanRefusal(Enum):
+    """Why rows cannot be scanned."""
 
-    #: The table is no longer what it was when it was looked up.
+    #: The table changed since it was looked up.
     CHANGED = auto()
-    #: Some are in files, or are as the table was before its columns changed, or they are many; or
-    #: the catalog has macros, which may be called like a function of DuckDB's.
-    ELSEWHERE = auto()
+    #: Rows are in files, or have older columns, or are too many; or the catalog has macros, which
+    #: may have the name of a DuckDB function.
+    NOT_INLINED = auto()
 
 
-def may_be_kept(table: Table) -> bool:
-    """True if all rows of a table may be in the metadata, and are read here."""
-    keeps = (table.options.inlined_rows or 0) > 0
-    readable = all(column.type not in _UNREADABLE for column in table.columns)
-    return keeps and readable and can_inline(table)
+def may_be_inlined(table: Table) -> bool:
+    """True if all rows of a table may be inlined, in types that can be scanned."""
+    if not table.options.inlined_rows or not can_inline(table):
+        return False
+    types = (find_type(column.type) for column in table.columns)
+    return all(type_ is not None and type_.is_scannable for type_ in types)
 
 
-def read_kept_rows(
+def scan_inlined(
     store: CatalogStore, tables: Sequence[Table], known: dict[int, list[str]]
-) -> list[KeptRows] | NotKept:
-    """The rows of tables of one catalog, all as of one moment.
+) -> list[InlinedScan] | ScanRefusal:
+    """The rows of tables of one catalog, read in one transaction.
 
-    Each must be one that ``may_be_kept``, as it was looked up a moment ago. ``known`` says where
-    the rows of tables were the last time: then all is asked at once.
+    ``may_be_inlined`` must be true of each. ``known`` remembers the inlined tables of a table, so
+    that one round trip is enough the next time.
     """
-    for _ in range(_LOOKS):
+    for _ in range(_MAX_ATTEMPTS):
         try:
-            found = _look(store, tables, known)
+            result = _scan(store, tables, known)
         except store.errors as error:
             was_known = [known.pop(table.id, None) for table in tables]
-            if not any(was_known) or store.trouble(error) is not Trouble.MISSING_TABLE:
+            if not any(was_known) or store.classify(error) is not ErrorKind.MISSING_TABLE:
                 raise
-            continue  # who expires snapshots takes a table of the metadata away that has no rows
-        if found is not None:
-            return found
-    return NotKept.CHANGED
+            continue  # an expiry dropped an empty inlined table
+        if result is not None:
+            return result
+    return ScanRefusal.CHANGED
 
 
-def _look(
+def _scan(
     store: CatalogStore, tables: Sequence[Table], known: dict[int, list[str]]
-) -> list[KeptRows] | NotKept | None:
-    """The same; None if the rows are not where they were known to be, and now it is known where."""
+) -> list[InlinedScan] | ScanRefusal | None:
+    """One attempt; None if the inlined tables were not the known ones, which are updated."""
     ids = {"ids": [table.id for table in tables]}
     is_known = all(table.id in known for table in tables)
     asked = [name for table in tables for name in known[table.id]] if is_known else []
-    with store.moment() as moment:
-        now, kept, *rows = moment.ask(
-            Question(_tables_now(store.tables), ids),
-            Question(_places(store.tables), ids),
-            *(_rows_of(store, name) for name in asked),
-            is_last=is_known,
+    with store.usable_connection() as connection:
+        queries = [
+            Query(_tables_now(store.tables), ids),
+            Query(_inlined_tables(store.tables), ids),
+            *(_rows_query(store, name) for name in asked),
+        ]
+        now, sources, *rows = store.run_queries(
+            connection, queries, is_first=True, is_last=is_known
         )
-        found = {row.table_id: row for row in now}
-        places: dict[int, list[Any]] = defaultdict(list)
-        for row in kept:
-            places[row.table_id].append(row)
+        current = {row.table_id: row for row in now}
+        by_table: dict[int, list[Any]] = defaultdict(list)
+        for row in sources:
+            by_table[row.table_id].append(row)
         for table in tables:
-            if obstacle := _obstacle(table, found.get(table.id), places[table.id]):
-                return obstacle
-        if len(known) >= _MOST_KNOWN:
+            if refusal := _refusal(table, current.get(table.id), by_table[table.id]):
+                return refusal
+        if len(known) >= _MAX_KNOWN:
             known.clear()
-        known |= {table.id: [place.table_name for place in places[table.id]] for table in tables}
-        names = [place.table_name for table in tables for place in places[table.id]]
+        known |= {
+            table.id: [source.table_name for source in by_table[table.id]] for table in tables
+        }
+        names = [source.table_name for table in tables for source in by_table[table.id]]
         if not is_known:
-            rows = moment.ask(*(_rows_of(store, name) for name in names), is_last=True)
+            queries = [_rows_query(store, name) for name in names]
+            rows = store.run_queries(connection, queries, is_first=False, is_last=True)
         elif names != asked:
             return None
-    if any(len(some) > MOST_ROWS for some in rows):
-        return NotKept.ELSEWHERE
+    if any(len(batch) > MAX_ROWS for batch in rows):
+        return ScanRefusal.NOT_INLINED
     by_name = dict(zip(names, rows, strict=True))
     return [
-        _kept(table, [place.table_name for place in places[table.id]], by_name) for table in tables
+        _inlined_scan(table, [source.table_name for source in by_table[table.id]], by_name)
+        for table in tables
     ]
 
 
-def _rows_of(store: CatalogStore, name: str) -> Question:
-    return Question(_rows(store.tables, name), {"most": MOST_ROWS + 1}, has_names=False)
+def _rows_query(store: CatalogStore, name: str) -> Query:
+    return Query(_rows(store.tables, name), {"most": MAX_ROWS + 1}, has_names=False)
 
 
-def _obstacle(table: Table, now: Any, places: Sequence[Any]) -> NotKept | None:
+def _refusal(table: Table, now: Any, sources: Sequence[Any]) -> ScanRefusal | None:
     if now is None or max(now.named_at, now.added_at, now.removed_at) > table.snapshot_id:
-        return NotKept.CHANGED
-    if now.has_files or now.has_macros or len(places) > 1:
-        return NotKept.ELSEWHERE
-    for place in places:
-        if place.began is None or max(now.added_at, now.removed_at) > place.began:
-            return NotKept.ELSEWHERE
+        return ScanRefusal.CHANGED
+    if now.has_files or now.has_macros or len(sources) > 1:
+        return ScanRefusal.NOT_INLINED
+    for source in sources:
+        if source.began is None or max(now.added_at, now.removed_at) > source.began:
+            return ScanRefusal.NOT_INLINED
     return None
 
 
-def _kept(table: Table, names: Sequence[str], rows: dict[str, Sequence[Any]]) -> KeptRows:
-    place = names[0] if names else None
-    found = rows[place] if place is not None else ()
-    if not found:
-        return KeptRows(table, place, (), [()] * len(table.columns))
-    row_ids, *others = zip(*found, strict=True)
-    values = others[len(OWN_COLUMNS) - 1 :]
-    return KeptRows(
+def _inlined_scan(
+    table: Table, names: Sequence[str], rows: dict[str, Sequence[Any]]
+) -> InlinedScan:
+    source = names[0] if names else None
+    source_rows = rows[source] if source is not None else ()
+    if not source_rows:
+        return InlinedScan(table, source, (), [()] * len(table.columns))
+    row_ids, *columns = zip(*source_rows, strict=True)
+    values = columns[len(OWN_COLUMNS) - 1 :]
+    return InlinedScan(
         table,
-        place,
+        source,
         row_ids,
         [
-            some if _is_number(column) else list(map(_value, some))
-            for column, some in zip(table.columns, values, strict=True)
+            column_values if _is_integer(column) else list(map(_value, column_values))
+            for column, column_values in zip(table.columns, values, strict=True)
         ],
     )
 
 
-def _is_number(column: Column) -> bool:
-    return column.type.startswith("int")
+def _is_integer(column: Column) -> bool:
+    type_ = find_type(column.type)
+    return type_ is not None and type_.inlined is not None and type_.inlined.is_integer
 
 
 def _value(value: Any) -> Value:
@@ -166,16 +175,14 @@ def _value(value: Any) -> Value:
     return value if value is None or isinstance(value, (int, str)) else str(value)
 
 
-# ---- what is asked -------------------------------------------------------------------------------
-# Statements are built once and kept.
+# Statements are built once.
 
 
 @lru_cache(maxsize=256)
 def _tables_now(tables: CatalogTables) -> Executable:
-    """Tables that exist: since when they have their names and columns, whether they have files, and
-    whether there are macros.
+    """Live tables: since when they have their names and columns; whether files or macros exist.
 
-    Nobody gives a schema another name.
+    DuckLake cannot rename a schema.
     """
     table, column, file = tables.table, tables.column, tables.data_file
     of_table = column.c.table_id == table.c.table_id
@@ -193,30 +200,30 @@ def _tables_now(tables: CatalogTables) -> Executable:
         ended.label("removed_at"),
         has_files.label("has_files"),
         has_macros.label("has_macros"),
-    ).where(Among(table.c.table_id, "ids"), table.c.end_snapshot.is_(None))
+    ).where(InList(table.c.table_id, "ids"), table.c.end_snapshot.is_(None))
 
 
 @lru_cache(maxsize=256)
-def _places(tables: CatalogTables) -> Executable:
-    """The tables of the metadata that have rows, and since when they have the columns they have."""
+def _inlined_tables(tables: CatalogTables) -> Executable:
+    """The inlined tables of tables, and since when they have their columns."""
     known, versions = tables.inlined_data_tables, tables.schema_versions
     began = (
         select(func.max(versions.c.begin_snapshot))
         .where(
             versions.c.table_id == known.c.table_id,
-            # One that was made for the first rows has a version of the schema to itself.
+            # The one created with the first rows has a schema version of its own.
             versions.c.schema_version <= known.c.schema_version,
         )
         .scalar_subquery()
     )
     return select(known.c.table_id, known.c.table_name, began.label("began")).where(
-        Among(known.c.table_id, "ids")
+        InList(known.c.table_id, "ids")
     )
 
 
 @lru_cache(maxsize=2048)
 def _rows(tables: CatalogTables, name: str) -> Executable:
-    """The rows that are there now, by the places of their values: names may be in lower case."""
+    """The live rows, by position: PostgreSQL may have folded column names to lower case."""
     rows = inlined_table(tables, name)
     return (
         select(literal_column("*"))

@@ -1,4 +1,4 @@
-"""Snapshots as rows, for those who show them."""
+"""Snapshots as rows, for the CLI and SQL procedures."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from swanlake.lake.reading import Snapshot
+from swanlake.lake.read.metadata import Snapshot
 
 SNAPSHOT_COLUMNS = pa.schema(
     [
@@ -22,7 +22,7 @@ SNAPSHOT_COLUMNS = pa.schema(
 
 
 def snapshot_rows(snapshots: Iterable[Snapshot]) -> list[dict[str, Any]]:
-    """A row per snapshot, in their order."""
+    """One row per snapshot, in their order."""
     return [
         {
             "snapshot_id": snapshot.id,

@@ -7,22 +7,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any
 
-from sqlalchemy import (
-    BigInteger,
-    ColumnElement,
-    Connection,
-    Row,
-    Select,
-    bindparam,
-    func,
-    select,
-)
+from sqlalchemy import BigInteger, ColumnElement, Connection, Row, Select, bindparam, func, select
 from sqlalchemy import Table as SqlTable
 
 from swanlake.errors import Code, LakeError, NotFound
-from swanlake.lake.layout import (
+from swanlake.lake.metastore.tables import CatalogTables, batches
+from swanlake.lake.model.layout import (
     Column,
     Default,
     DefaultKind,
@@ -32,21 +24,18 @@ from swanlake.lake.layout import (
     directory_name,
     folded,
 )
-from swanlake.lake.operations import CreateTable
-from swanlake.lake.options import read_options
-from swanlake.lake.tables import CatalogTables
+from swanlake.lake.model.operations import CreateTable
+from swanlake.lake.model.options import read_options
 
-#: Of a table that is not there yet.
+#: The id of a table that is not created yet.
 _NO_ID = -1
-#: Databases limit how many parameters a statement takes.
-_ENTRIES_AT_ONCE = 500
-#: Tables are looked up all the time, and to build a statement takes longer than to execute it.
+#: Parameters of statements that are built once: building takes longer than executing.
 _AT, _TABLE = bindparam("at", type_=BigInteger()), bindparam("table", type_=BigInteger())
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One commit, as it is remembered."""
+    """One snapshot of a catalog."""
 
     id: int
     time: datetime
@@ -62,7 +51,7 @@ def newest_snapshot(connection: Connection, tables: CatalogTables) -> int:
     newest = connection.execute(_newest(tables)).scalar_one()
     if newest is None:
         raise LakeError(
-            "The catalog has no snapshot at all: its metadata is damaged.",
+            "The catalog has no snapshot: its metadata is damaged.",
             identifier="CATALOG_UNREADABLE",
             code=Code.INTERNAL,
         )
@@ -75,7 +64,7 @@ def _newest(tables: CatalogTables) -> Select[Any]:
 
 
 def snapshots(connection: Connection, tables: CatalogTables) -> list[Snapshot]:
-    """Every snapshot that is kept, oldest first."""
+    """Every snapshot that is not expired, oldest first."""
     snapshot, changes = tables.snapshot, tables.snapshot_changes
     rows = connection.execute(
         select(snapshot, changes)
@@ -96,7 +85,7 @@ def snapshots(connection: Connection, tables: CatalogTables) -> list[Snapshot]:
     ]
 
 
-def property_of(connection: Connection, tables: CatalogTables, key: str) -> str | None:
+def read_catalog_option(connection: Connection, tables: CatalogTables, key: str) -> str | None:
     """A DuckLake option of the whole catalog, such as ``data_path``."""
     metadata = tables.metadata
     return connection.execute(
@@ -104,10 +93,20 @@ def property_of(connection: Connection, tables: CatalogTables, key: str) -> str 
     ).scalar()
 
 
+def has_macros(connection: Connection, tables: CatalogTables) -> bool:
+    """True if the catalog has macros now."""
+    return connection.execute(_macros(tables)).first() is not None
+
+
+@lru_cache(maxsize=256)
+def _macros(tables: CatalogTables) -> Select[Any]:
+    return select(tables.macro.c.macro_id).where(tables.macro.c.end_snapshot.is_(None)).limit(1)
+
+
 def read_table(
     connection: Connection, tables: CatalogTables, schema: str, name: str, at: int | None = None
 ) -> Table:
-    """A table as it is, or as it was at a snapshot; names are compared without regard to case."""
+    """A table at the head or at a snapshot, by name without regard to case; raises NotFound."""
     snapshot_id = newest_snapshot(connection, tables) if at is None else at
     row = _find(connection, tables, schema, name, snapshot_id)
     return _table(connection, tables, row, snapshot_id)
@@ -116,22 +115,22 @@ def read_table(
 def read_table_by_id(
     connection: Connection, tables: CatalogTables, table_id: int, at: int | None = None
 ) -> Table:
-    """A table as it is, or as it was at a snapshot, whatever it was called by then."""
+    """A table at the head or at a snapshot, by its id; raises NotFound."""
     snapshot_id = newest_snapshot(connection, tables) if at is None else at
     found = live_tables(tables, snapshot_id).where(tables.table.c.table_id == table_id)
     row = connection.execute(found).first()
     if row is None:
         raise NotFound(
-            f"The table with the id {table_id} is gone at snapshot {snapshot_id}.",
+            f"The table with the id {table_id} does not exist at snapshot {snapshot_id}.",
             identifier="TABLE_NOT_FOUND",
         )
     return _table(connection, tables, row, snapshot_id)
 
 
 def read_new_table(connection: Connection, tables: CatalogTables, operation: CreateTable) -> Table:
-    """The table that an operation will make, so that its files can be written before it is there.
+    """The table that an operation will create, so that its files can be written before.
 
-    It has no id yet. Raises NotFound for a schema that is not there.
+    It has no id yet. Raises NotFound for a missing schema.
     """
     snapshot_id = newest_snapshot(connection, tables)
     schemas = connection.execute(
@@ -143,7 +142,7 @@ def read_new_table(connection: Connection, tables: CatalogTables, operation: Cre
     else:
         raise NotFound(f"There is no schema {operation.schema}.", identifier="SCHEMA_NOT_FOUND")
     stored = read_options(connection, tables)
-    data_path = stored.of_catalog("data_path") or ""
+    data_path = stored.catalog_option("data_path") or ""
     inside = f"{row.path}{directory_name(operation.name, operation.uuid)}"
     return Table(
         id=_NO_ID,
@@ -153,25 +152,26 @@ def read_new_table(connection: Connection, tables: CatalogTables, operation: Cre
         columns=operation.columns,
         partition_keys=operation.partition_keys,
         sort_keys=operation.sort_keys,
-        encrypted=stored.of_catalog("encrypted") == "true",
-        options=stored.of_table(row.schema_id, _NO_ID),
+        encrypted=stored.catalog_option("encrypted") == "true",
+        options=stored.table_options(row.schema_id, _NO_ID),
         snapshot_id=snapshot_id,
     )
 
 
-def ledger(connection: Connection, tables: CatalogTables, entries: list[str]) -> dict[str, int]:
-    """Those of the entries that are in the ledger, with the snapshots they came with."""
+def find_in_ledger(
+    connection: Connection, tables: CatalogTables, entries: list[str]
+) -> dict[str, int]:
+    """The entries that are in the ledger, with the snapshots that added them."""
     known = tables.swanlake_ledger
     found: dict[str, int] = {}
-    for start in range(0, len(entries), _ENTRIES_AT_ONCE):
-        some = entries[start : start + _ENTRIES_AT_ONCE]
-        rows = connection.execute(select(known).where(known.c.entry.in_(some)))
+    for batch in batches(entries):
+        rows = connection.execute(select(known).where(known.c.entry.in_(batch)))
         found |= {row.entry: int(row.snapshot_id) for row in rows}
     return found
 
 
-def ledger_under(connection: Connection, tables: CatalogTables, prefix: str) -> list[str]:
-    """The entries of the ledger that begin with a text."""
+def list_ledger(connection: Connection, tables: CatalogTables, prefix: str) -> list[str]:
+    """The ledger entries with a prefix."""
     known = tables.swanlake_ledger
     rows = connection.execute(
         select(known.c.entry).where(known.c.entry.startswith(prefix, autoescape=True))
@@ -180,19 +180,24 @@ def ledger_under(connection: Connection, tables: CatalogTables, prefix: str) -> 
 
 
 def _table(connection: Connection, tables: CatalogTables, row: Row[Any], snapshot_id: int) -> Table:
-    partition_id, partition_keys = _partitioning(connection, tables, row.table_id, snapshot_id)
+    which = {"table": row.table_id, "at": snapshot_id}
+    keys = connection.execute(_partitioning_of(tables), which).all()
+    sort_keys = connection.execute(_sorting_of(tables), which)
     stored = read_options(connection, tables)
     return Table(
         id=row.table_id,
         schema=row.schema_name,
         name=row.table_name,
-        directory=_directory(row, stored.of_catalog("data_path") or ""),
-        columns=_columns(connection, tables, row.table_id, snapshot_id),
-        partition_id=partition_id,
-        partition_keys=partition_keys,
-        sort_keys=_sorting(connection, tables, row.table_id, snapshot_id),
-        encrypted=stored.of_catalog("encrypted") == "true",
-        options=stored.of_table(row.schema_id, row.table_id),
+        directory=_directory(row, stored.catalog_option("data_path") or ""),
+        columns=column_tree(connection.execute(_columns_of(tables), which), _default),
+        partition_id=keys[0].partition_id if keys else None,
+        partition_keys=tuple(PartitionKey(key.column_id, key.transform) for key in keys),
+        sort_keys=tuple(
+            SortKey(key.expression, key.sort_direction == "DESC", key.null_order == "NULLS_FIRST")
+            for key in sort_keys
+        ),
+        encrypted=stored.catalog_option("encrypted") == "true",
+        options=stored.table_options(row.schema_id, row.table_id),
         snapshot_id=snapshot_id,
     )
 
@@ -200,7 +205,7 @@ def _table(connection: Connection, tables: CatalogTables, row: Row[Any], snapsho
 def _find(
     connection: Connection, tables: CatalogTables, schema: str, name: str, at: int
 ) -> Row[Any]:
-    # Databases fold letters beyond ASCII in different ways, and DuckDB does not at all.
+    # Databases differ in folding letters beyond ASCII, and DuckDB does not fold them.
     names = {
         "schema": folded(schema),
         "lower_schema": schema.lower(),
@@ -226,44 +231,33 @@ def _by_name(tables: CatalogTables) -> Select[Any]:
 
 
 def live_tables(tables: CatalogTables, at: int | ColumnElement[int]) -> Select[Any]:
-    """What asks for the tables that a reader at a snapshot sees."""
+    """The query for the tables that are visible at a snapshot."""
+    return _all_tables(tables).where(_visible(tables.table, at), _visible(tables.schema, at))
+
+
+def _all_tables(tables: CatalogTables) -> Select[Any]:
     table, schemas = tables.table, tables.schema
-    return (
-        select(
-            table.c.table_id,
-            table.c.table_name,
-            table.c.path,
-            table.c.path_is_relative,
-            schemas.c.schema_id,
-            schemas.c.schema_name,
-            schemas.c.path.label("schema_path"),
-            schemas.c.path_is_relative.label("schema_is_relative"),
-        )
-        .join(schemas, schemas.c.schema_id == table.c.schema_id)
-        .where(_visible(table, at), _visible(schemas, at))
-    )
+    return select(
+        table.c.table_id,
+        table.c.table_name,
+        table.c.path,
+        table.c.path_is_relative,
+        schemas.c.schema_id,
+        schemas.c.schema_name,
+        schemas.c.path.label("schema_path"),
+        schemas.c.path_is_relative.label("schema_is_relative"),
+    ).join(schemas, schemas.c.schema_id == table.c.schema_id)
 
 
-def directories(connection: Connection, tables: CatalogTables) -> dict[int, str]:
-    """Where the files of every table go, those of tables that have ended included."""
-    table, schema = tables.table, tables.schema
-    data_path = property_of(connection, tables, "data_path") or ""
-    rows = connection.execute(
-        select(
-            table.c.table_id,
-            table.c.path,
-            table.c.path_is_relative,
-            schema.c.path.label("schema_path"),
-            schema.c.path_is_relative.label("schema_is_relative"),
-        )
-        .join(schema, schema.c.schema_id == table.c.schema_id)
-        .distinct()
-    )
-    return {row.table_id: _directory(cast("Row[Any]", row), data_path) for row in rows}
+def table_directories(connection: Connection, tables: CatalogTables) -> dict[int, str]:
+    """The directory of every table, dropped ones included."""
+    data_path = read_catalog_option(connection, tables, "data_path") or ""
+    rows = connection.execute(_all_tables(tables))
+    return {row.table_id: _directory(row, data_path) for row in rows}
 
 
-def whole_path(file: Row[Any], directories: Mapping[int, str]) -> str:
-    """Where a data file or delete file is; raises LakeError if the catalog does not know."""
+def absolute_path(file: Row[Any], directories: Mapping[int, str]) -> str:
+    """The absolute path of a data or delete file; raises LakeError if its table is unknown."""
     if not file.path_is_relative:
         return str(file.path)
     if file.table_id not in directories:
@@ -283,13 +277,6 @@ def _directory(row: Row[Any], data_path: str) -> str:
     return f"{data_path}{inside}" if row.schema_is_relative else inside
 
 
-def _columns(
-    connection: Connection, tables: CatalogTables, table_id: int, at: int
-) -> tuple[Column, ...]:
-    rows = connection.execute(_columns_of(tables), {"table": table_id, "at": at})
-    return column_tree(rows, _default)
-
-
 @lru_cache(maxsize=256)
 def _columns_of(tables: CatalogTables) -> Select[Any]:
     column = tables.column
@@ -303,7 +290,7 @@ def _columns_of(tables: CatalogTables) -> Select[Any]:
 def column_tree(
     rows: Iterable[Row[Any]], default: Callable[[Row[Any]], Default | None]
 ) -> tuple[Column, ...]:
-    """Columns with their fields, of rows of the metadata in the order of the columns."""
+    """The columns with their fields, from metadata rows in column order."""
     children: dict[int | None, list[Row[Any]]] = defaultdict(list)
     for row in rows:
         children[row.parent_column].append(row)
@@ -327,18 +314,10 @@ def column_tree(
 def _default(row: Row[Any]) -> Default | None:
     if row.default_value_type == DefaultKind.EXPRESSION.value:
         return Default(row.default_value, DefaultKind.EXPRESSION)
-    # The stock extension writes a default that is not there, or that was dropped, as this word.
+    # The stock extension writes a missing or dropped default as this word.
     if row.default_value in (None, "NULL"):
         return None
     return Default(row.default_value)
-
-
-def _partitioning(
-    connection: Connection, tables: CatalogTables, table_id: int, at: int
-) -> tuple[int | None, tuple[PartitionKey, ...]]:
-    rows = connection.execute(_partitioning_of(tables), {"table": table_id, "at": at}).all()
-    found = tuple(PartitionKey(row.column_id, row.transform) for row in rows)
-    return (rows[0].partition_id if rows else None), found
 
 
 @lru_cache(maxsize=256)
@@ -349,16 +328,6 @@ def _partitioning_of(tables: CatalogTables) -> Select[Any]:
         .join(keys, keys.c.partition_id == info.c.partition_id)
         .where(info.c.table_id == _TABLE, _visible(info, _AT))
         .order_by(keys.c.partition_key_index)
-    )
-
-
-def _sorting(
-    connection: Connection, tables: CatalogTables, table_id: int, at: int
-) -> tuple[SortKey, ...]:
-    rows = connection.execute(_sorting_of(tables), {"table": table_id, "at": at})
-    return tuple(
-        SortKey(row.expression, row.sort_direction == "DESC", row.null_order == "NULLS_FIRST")
-        for row in rows
     )
 
 
@@ -374,7 +343,7 @@ def _sorting_of(tables: CatalogTables) -> Select[Any]:
 
 
 def _visible(table: SqlTable, at: int | ColumnElement[int]) -> ColumnElement[bool]:
-    """Rows of a versioned table that a reader at this snapshot sees."""
+    """Rows of a versioned table that are visible at a snapshot."""
     return (table.c.begin_snapshot <= at) & (
         table.c.end_snapshot.is_(None) | (table.c.end_snapshot > at)
     )

@@ -1,39 +1,38 @@
-"""How a catalog is doing: a few numbers per table, cheap enough to ask for every few minutes."""
+"""Numbers about a catalog and its tables, cheap enough to read every few minutes."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
-from sqlalchemy import Connection, Select, func, literal, literal_column, select
+from sqlalchemy import Connection, func, literal, literal_column, select
 from sqlalchemy import case as when
 from sqlalchemy import inspect as inspect_database
 from sqlalchemy import table as lightweight_table
 
-from swanlake.lake import reading
-from swanlake.lake.layout import TableOptions
-from swanlake.lake.options import read_options
-from swanlake.lake.tables import CatalogTables
+from swanlake.lake.metastore.tables import CatalogTables
+from swanlake.lake.model.layout import TableOptions
+from swanlake.lake.model.options import read_options
+from swanlake.lake.read import metadata
 
 _INLINED_DELETES = "ducklake_inlined_delete_"
 
 
 @dataclass(frozen=True)
 class TableSurvey:
-    """What a table consists of, in numbers."""
+    """The size of a table, in files and rows."""
 
     id: int
     schema: str
     name: str
     files: int = 0
     small_files: int = 0
-    #: In files, those that are deleted included.
+    #: In files, deleted ones included.
     rows: int = 0
     #: Of the rows in files.
     deleted_rows: int = 0
-    #: In the metadata, those that are deleted included.
+    #: Deleted ones included.
     inlined_rows: int = 0
     options: TableOptions = field(default_factory=TableOptions)
 
@@ -45,12 +44,12 @@ class TableSurvey:
 
 @dataclass(frozen=True)
 class CatalogSurvey:
-    """What a catalog keeps: tables, snapshots, and files that wait to be deleted."""
+    """Tables, snapshots, and files that wait for deletion."""
 
     tables: tuple[TableSurvey, ...] = ()
     snapshots: int = 1
     oldest_snapshot: datetime | None = None
-    #: Files that no snapshot needs, or that only a fork may need, and the oldest of them.
+    #: Files listed for deletion, or that only a fork may need, and the oldest of them.
     unneeded_files: int = 0
     unneeded_since: datetime | None = None
 
@@ -58,9 +57,9 @@ class CatalogSurvey:
 def survey(
     connection: Connection, tables: CatalogTables, target_file_size: int, small_file_ratio: float
 ) -> CatalogSurvey:
-    """The numbers of a catalog; smaller than that part of the target size, a file is small.
+    """The numbers of a catalog; a file below that fraction of the target size is small.
 
-    Options of DuckLake may say otherwise what the target is.
+    A table's own option overrides the target size.
     """
     snapshot = tables.snapshot
     oldest = connection.execute(
@@ -75,16 +74,16 @@ def survey(
 def _tables(
     connection: Connection, tables: CatalogTables, target_file_size: int, small_file_ratio: float
 ) -> tuple[TableSurvey, ...]:
-    newest = reading.newest_snapshot(connection, tables)
-    live = connection.execute(reading.live_tables(tables, newest)).all()
+    newest = metadata.newest_snapshot(connection, tables)
+    live = connection.execute(metadata.live_tables(tables, newest)).all()
     stored = read_options(connection, tables)
-    options = {row.table_id: stored.of_table(row.schema_id, row.table_id) for row in live}
+    options = {row.table_id: stored.table_options(row.schema_id, row.table_id) for row in live}
     data, deletes = tables.data_file, tables.delete_file
     small = int(small_file_ratio * target_file_size)
     own = {
-        table_id: int(small_file_ratio * one.target_file_size)
-        for table_id, one in options.items()
-        if one.target_file_size
+        table_id: int(small_file_ratio * each.target_file_size)
+        for table_id, each in options.items()
+        if each.target_file_size
     }
     small_bytes = when(own, value=data.c.table_id, else_=small) if own else literal(small)
     files = {
@@ -100,35 +99,31 @@ def _tables(
             .group_by(data.c.table_id)
         )
     }
-    deleted = _numbers(
-        connection,
+    in_files = connection.execute(
         select(deletes.c.table_id, func.sum(deletes.c.delete_count))
         .where(deletes.c.end_snapshot.is_(None))
-        .group_by(deletes.c.table_id),
-    )
-    deleted += _inlined_deletes(connection, tables)
+        .group_by(deletes.c.table_id)
+    ).all()
+    deleted = _inlined_deletes(connection, tables)
+    deleted.update({table_id: int(rows) for table_id, rows in in_files})
     inlined = _inlined_rows(connection, tables)
     found = []
     for row in live:
-        of = files.get(row.table_id)
+        totals = files.get(row.table_id)
         found.append(
             TableSurvey(
                 row.table_id,
                 row.schema_name,
                 row.table_name,
-                int(of.files) if of else 0,
-                int(of.small) if of else 0,
-                int(of.rows or 0) if of else 0,
+                int(totals.files) if totals else 0,
+                int(totals.small) if totals else 0,
+                int(totals.rows or 0) if totals else 0,
                 deleted[row.table_id],
                 inlined[row.table_id],
                 options[row.table_id],
             )
         )
     return tuple(sorted(found, key=lambda table: table.full_name))
-
-
-def _numbers(connection: Connection, question: Select[Any]) -> Counter[int]:
-    return Counter({row[0]: int(row[1]) for row in connection.execute(question)})
 
 
 def _inlined_rows(connection: Connection, tables: CatalogTables) -> Counter[int]:
@@ -150,8 +145,8 @@ def _inlined_deletes(connection: Connection, tables: CatalogTables) -> Counter[i
 
 def _count(connection: Connection, tables: CatalogTables, name: str) -> int:
     counted = lightweight_table(name, schema=tables.schema_name)
-    question = select(func.count(literal_column("*"))).select_from(counted)
-    return int(connection.execute(question).scalar_one())
+    query = select(func.count(literal_column("*"))).select_from(counted)
+    return int(connection.execute(query).scalar_one())
 
 
 def _unneeded(connection: Connection, tables: CatalogTables) -> tuple[int, datetime | None]:

@@ -1,4 +1,4 @@
-"""What to compact: a decision over the files of a table, without any I/O."""
+"""Decides what to compact: a pure function over the files of a table."""
 
 from __future__ import annotations
 
@@ -6,120 +6,113 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from swanlake.lake.layout import Column, Table, TableOptions, folded
-from swanlake.lake.live_files import InlinedTable, LiveFile, TableFiles
+from swanlake.lake.model.layout import Column, Table, TableOptions, folded
+from swanlake.lake.model.table_files import InlinedTable, LiveFile, TableFiles
 
-#: How the rows that are compacted carry along what is not in their columns: when they died, and
-#: from which file and which place of it they are.
-DEAD, SOURCE, PLACE = "_swanlake_dead", "_swanlake_source", "_swanlake_place"
-#: Which of the deleted versions of a row it is, from 1 on.
+#: Internal columns of rows under compaction: the snapshot that deleted the row, the file it is from
+#: and its position there.
+DELETED_AT, SOURCE, POSITION = "_swanlake_dead", "_swanlake_source", "_swanlake_place"
+#: The number of a deleted version of a row, from 1.
 VERSION = "_swanlake_version"
-INTERNAL_NAMES = frozenset({DEAD, SOURCE, PLACE, VERSION})
+INTERNAL_NAMES = frozenset({DELETED_AT, SOURCE, POSITION, VERSION})
 
 
 @dataclass(frozen=True)
 class CompactOptions:
-    """When files are worth the work."""
+    """When files are worth compacting."""
 
-    #: How large merged files become, in bytes.
     target_file_size: int = 512 * 1024 * 1024
-    #: Files of at least this part of the target size are left alone.
+    #: Files of at least this fraction of the target size are not merged.
     small_file_ratio: float = 0.75
-    #: Fewer small files than this are not merged.
-    min_files: int = 2
-    #: Files of which at least this part of the rows is deleted are rewritten.
+    #: Files with at least this fraction of deleted rows are rewritten.
     deleted_ratio: float = 0.25
-    #: Fewer rows than this stay in the metadata.
-    min_inlined_rows: int = 1
-    #: No more files than this are merged, and no more rewritten, in one go.
+    #: At most this many files are merged, and as many rewritten, in one run.
     max_files: int = 10_000
 
-    def of(self, table: TableOptions) -> CompactOptions:
-        """With what a table's own options say."""
+    def for_table(self, table: TableOptions) -> CompactOptions:
+        """The options with the overrides of a table."""
+        ratio = table.deleted_ratio
         return replace(
             self,
             target_file_size=table.target_file_size or self.target_file_size,
-            deleted_ratio=self.deleted_ratio
-            if table.deleted_ratio is None
-            else table.deleted_ratio,
+            deleted_ratio=self.deleted_ratio if ratio is None else ratio,
         )
 
 
 @dataclass(frozen=True)
-class Skipped:
-    """A file that cannot be compacted, and why."""
+class SkippedFile:
+    """A file that cannot be compacted, and the reason."""
 
     path: str
     reason: str
 
 
 @dataclass(frozen=True)
-class Group:
-    """Files that become one, in the order of their rows."""
+class FileGroup:
+    """Files that become one file, in the order of their rows."""
 
     files: tuple[LiveFile, ...]
 
     @property
     def rows(self) -> int:
-        """How many rows there will be."""
+        """The number of rows that remain."""
         return sum(file.record_count - file.deleted_count for file in self.files)
 
     @property
     def size_bytes(self) -> int:
-        """About how large it will be."""
+        """The estimated size of the new file."""
         return sum(_remaining_bytes(file) for file in self.files)
 
 
 @dataclass(frozen=True)
 class CompactionPlan:
-    """Files to merge, files to rewrite without their deleted rows, and inlined rows to fold in."""
+    """Files to merge, files to rewrite without their deleted rows, and inlined rows to flush."""
 
-    merges: tuple[Group, ...] = ()
-    rewrites: tuple[Group, ...] = ()
-    folds: tuple[InlinedTable, ...] = ()
-    skipped: tuple[Skipped, ...] = ()
+    merges: tuple[FileGroup, ...] = ()
+    rewrites: tuple[FileGroup, ...] = ()
+    inlined: tuple[InlinedTable, ...] = ()
+    skipped: tuple[SkippedFile, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.merges or self.rewrites or self.folds)
+        return bool(self.merges or self.rewrites or self.inlined)
 
 
-def _obstacle_of_all(table: Table) -> str | None:
-    """Why nothing of a table can be compacted, if that is so."""
+def _table_obstacle(table: Table) -> str | None:
+    """Why no file of a table can be compacted; None if they can."""
     if table.encrypted:
         return "encrypted files cannot be written"
-    if taken := {folded(column.name) for column in table.columns} & INTERNAL_NAMES:
-        return f"compaction needs the name of its column {taken.pop()}"
+    if conflicts := {folded(column.name) for column in table.columns} & INTERNAL_NAMES:
+        return f"compaction needs the name of its column {conflicts.pop()}"
     return None
 
 
 def plan_compaction(table: TableFiles, options: CompactOptions) -> CompactionPlan:
-    """What to do with the files of a table.
+    """The plan for the files of a table.
 
-    Files become one only if they are of one partition and have the same columns with the same
-    types, whatever the names: a file must give its rows to every snapshot that sees them, and a
-    column that was dropped or had another type then is still there in those.
+    Files are merged only if they are of one partition and have columns of the same ids and types.
+    A file serves all snapshots that see its rows, and in older ones a column that was dropped or
+    changed its type since is still there.
     """
-    if (obstacle := _obstacle_of_all(table.table)) is not None:
-        return CompactionPlan(skipped=(Skipped(table.table.directory, obstacle),))
-    options = options.of(table.table.options)
+    if (obstacle := _table_obstacle(table.table)) is not None:
+        return CompactionPlan(skipped=(SkippedFile(table.table.directory, obstacle),))
+    options = options.for_table(table.table.options)
     usable, skipped = [], []
     for file in table.files:
-        reason = _obstacle(file)
+        reason = _file_obstacle(file)
         if reason is None:
             usable.append(file)
         elif _is_small(file, options) or file.deleted_count:
-            skipped.append(Skipped(file.path, reason))
-    # Each by itself: were rewrites to get what merges leave, a run would do more than it lists.
+            skipped.append(SkippedFile(file.path, reason))
+    # Independent of each other: if rewrites used what merges leave, a run would do more than its
+    # dry run lists.
     merges = _limited(_merges(usable, options), options.max_files)
     rewrites = _limited(_rewrites(usable, options), options.max_files)
-    folds = tuple(one for one in table.inlined if one.rows)
-    if table.inlined_rows < options.min_inlined_rows:
-        folds = ()
-    return CompactionPlan(tuple(merges), tuple(rewrites), folds, tuple(skipped))
+    inlined = tuple(rows for rows in table.inlined if rows.rows)
+    return CompactionPlan(tuple(merges), tuple(rewrites), inlined, tuple(skipped))
 
 
-def _obstacle(file: LiveFile) -> str | None:
-    """Why a file cannot be read here; None if it can."""
+def _file_obstacle(file: LiveFile) -> str | None:
+    """Why a file cannot be compacted; None if it can."""
     if file.encrypted:
         return "it is encrypted"
     if file.format != "parquet":
@@ -136,49 +129,49 @@ def _is_small(file: LiveFile, options: CompactOptions) -> bool:
     return file.size_bytes < options.small_file_ratio * options.target_file_size
 
 
-def _merges(files: Iterable[LiveFile], options: CompactOptions) -> Iterator[Group]:
+def _merges(files: Iterable[LiveFile], options: CompactOptions) -> Iterator[FileGroup]:
     small = (file for file in files if _is_small(file, options) and not file.deleted_count)
     for group in _groups(small, options):
-        if len(group.files) >= max(2, options.min_files):
+        if len(group.files) > 1:
             yield group
 
 
-def _rewrites(files: Iterable[LiveFile], options: CompactOptions) -> Iterator[Group]:
-    worn = (
+def _rewrites(files: Iterable[LiveFile], options: CompactOptions) -> Iterator[FileGroup]:
+    with_deletes = (
         file
         for file in files
         if file.deleted_count and file.deleted_count >= options.deleted_ratio * file.record_count
     )
-    return _groups(worn, options)
+    return _groups(with_deletes, options)
 
 
-def _groups(files: Iterable[LiveFile], options: CompactOptions) -> Iterator[Group]:
-    """Files that may become one, filled up to the target size one after the other.
+def _groups(files: Iterable[LiveFile], options: CompactOptions) -> Iterator[FileGroup]:
+    """Groups files that may become one, each up to the target size.
 
-    No group is larger than what may be taken in one go, or it never would be.
+    No group exceeds the file limit of a run: it would never be processed.
     """
-    by_kind: dict[tuple[Any, ...], list[LiveFile]] = {}
+    by_shape: dict[tuple[Any, ...], list[LiveFile]] = {}
     for file in files:
-        kind = (file.partition_id, file.partition_values, _shape(file.columns))
-        by_kind.setdefault(kind, []).append(file)
-    for alike in by_kind.values():
-        some: list[LiveFile] = []
+        shape = (file.partition_id, file.partition_values, _shape(file.columns))
+        by_shape.setdefault(shape, []).append(file)
+    for mergeable in by_shape.values():
+        group: list[LiveFile] = []
         size = 0
-        for file in alike:
-            full = size + _remaining_bytes(file) > options.target_file_size
-            if some and (full or len(some) >= options.max_files):
-                yield Group(tuple(some))
-                some, size = [], 0
-            some.append(file)
+        for file in mergeable:
+            is_full = size + _remaining_bytes(file) > options.target_file_size
+            if group and (is_full or len(group) >= options.max_files):
+                yield FileGroup(tuple(group))
+                group, size = [], 0
+            group.append(file)
             size += _remaining_bytes(file)
-        if some:
-            yield Group(tuple(some))
+        if group:
+            yield FileGroup(tuple(group))
 
 
-def _limited(groups: Iterable[Group], most: int) -> Iterator[Group]:
+def _limited(groups: Iterable[FileGroup], max_files: int) -> Iterator[FileGroup]:
     for group in groups:
-        most -= len(group.files)
-        if most < 0:
+        max_files -= len(group.files)
+        if max_files < 0:
             return
         yield group
 
@@ -190,5 +183,5 @@ def _remaining_bytes(file: LiveFile) -> int:
 
 
 def _shape(columns: Iterable[Column]) -> tuple[Any, ...]:
-    """What a file holds, without names: a column that was renamed is the same one."""
+    """The columns of a file without their names: a renamed column is the same column."""
     return tuple((column.id, column.type, _shape(column.children)) for column in columns)

@@ -1,8 +1,7 @@
-"""The rows that compaction is about, as SQL: out of files of any age, or out of the metadata.
+"""SQL for the rows under compaction: from files of any age, or from the metadata.
 
-Queries yield the columns under the names that they have now, the ids of the rows and of the
-snapshots they came with, and what is not written to files: since when a row is deleted, and where
-it came from.
+The queries return the columns under their current names, the row id and the snapshot id of each
+row, and internal columns that are not written: the snapshot that deleted it, its file and position.
 """
 
 from __future__ import annotations
@@ -18,45 +17,45 @@ import duckdb
 import pyarrow as pa
 
 from swanlake.errors import Unsupported
-from swanlake.lake.datafile import INTERNAL_FIELD_IDS, ROW_ID, SNAPSHOT_ID
-from swanlake.lake.evolution import Field, find, read_fields, value
-from swanlake.lake.layout import Column, Table, folded
-from swanlake.lake.live_files import InlinedRow, LiveFile
-from swanlake.lake.partitioning import Partition
-from swanlake.lake.types import duckdb_type
-from swanlake.pipeline.compact_plan import DEAD, PLACE, SOURCE
+from swanlake.lake.files.datafile import INTERNAL_FIELD_IDS, ROW_ID, SNAPSHOT_ID
+from swanlake.lake.model.evolution import Field, find_field, read_fields, value_sql
+from swanlake.lake.model.layout import Column, Table, folded
+from swanlake.lake.model.partitioning import Partition
+from swanlake.lake.model.table_files import InlinedRow, LiveFile
+from swanlake.lake.model.types import duckdb_type
+from swanlake.maintenance.compaction.plan import DELETED_AT, POSITION, SOURCE
 from swanlake.sql.quoting import identifier, literal
 
-#: Names that DuckDB gives to what it knows of a file; a column of the same name would hide it.
+#: Virtual columns of DuckDB; a column of the same name in a file would hide them.
 _RESERVED = ("file_row_number", "file_index")
-#: Which of the files of a scan a row is in, from 0 on.
+#: The number of a row's file within a scan, from 0.
 _FILE = "CAST(file_index AS BIGINT)"
 
 
 @dataclass(frozen=True)
 class Scan:
-    """Files with the same columns in the same places, and what reads them."""
+    """Files with the same columns in the same order, and the query that reads them."""
 
     files: tuple[LiveFile, ...]
     has_row_ids: bool
     query: str
 
 
-def scans_of(
+def plan_scans(
     connection: duckdb.DuckDBPyConnection,
     files: Sequence[LiveFile],
     layout: Table,
     table: Table,
     deleted: str | None,
 ) -> list[Scan]:
-    """Everything in the files, in their order."""
+    """Scans of all rows of the files, in the order of the files."""
     fields = read_fields(connection, [file.path for file in files])
     scans: list[Scan] = []
     before = 0
-    for found, group in groupby(files, key=lambda file: fields[file.path]):
-        some = tuple(group)
-        scans.append(_scan(some, found, before, layout, table, deleted))
-        before += len(some)
+    for group_fields, group in groupby(files, key=lambda file: fields[file.path]):
+        members = tuple(group)
+        scans.append(_scan(members, group_fields, before, layout, table, deleted))
+        before += len(members)
     return scans
 
 
@@ -71,20 +70,20 @@ def _scan(
     _check_readable(files[0], fields)
     columns = []
     for column in layout.columns:
-        field = find(fields, column.id)
+        field = find_field(fields, column.id)
         source = f"f.{identifier(field.name)}" if field else ""
-        columns.append(f"{value(field, column, source)} AS {identifier(column.name)}")
-    row_id = find(fields, INTERNAL_FIELD_IDS[ROW_ID])
+        columns.append(f"{value_sql(field, column, source)} AS {identifier(column.name)}")
+    row_id = find_field(fields, INTERNAL_FIELD_IDS[ROW_ID])
     if row_id is None and any(file.row_id_start is None for file in files):
         raise Unsupported(f"the rows of {files[0].path} have no ids")
     row_ids = _internal(row_id, [file.row_id_start for file in files], " + file_row_number")
-    snapshot_id = find(fields, INTERNAL_FIELD_IDS[SNAPSHOT_ID])
+    snapshot_id = find_field(fields, INTERNAL_FIELD_IDS[SNAPSHOT_ID])
     snapshots = _internal(snapshot_id, [file.begin_snapshot for file in files])
     paths = ", ".join(literal(file.path) for file in files)
     query = (
         f"SELECT {', '.join((*columns, *added_columns(table, layout)))}, {row_ids} AS {ROW_ID}, "
-        f"{snapshots} AS {SNAPSHOT_ID}, {'d.dead' if deleted else 'NULL'} AS {DEAD}, "
-        f"{_FILE} + {before} AS {SOURCE}, file_row_number AS {PLACE} "
+        f"{snapshots} AS {SNAPSHOT_ID}, {'d.dead' if deleted else 'NULL'} AS {DELETED_AT}, "
+        f"{_FILE} + {before} AS {SOURCE}, file_row_number AS {POSITION} "
         f"FROM read_parquet([{paths}], hive_partitioning => false) AS f"
     )
     if deleted:
@@ -96,7 +95,7 @@ def _scan(
 
 
 def _internal(field: Field | None, by_file: Sequence[int | None], rest: str = "") -> str:
-    """An internal column of the files if they have it, else what is known of each of them."""
+    """An internal column if the files have it, else the value known of each file."""
     if field is not None:
         return f"f.{identifier(field.name)}"
     return f"(CAST({list(by_file)} AS BIGINT[]))[{_FILE} + 1]{rest}"
@@ -111,8 +110,10 @@ def _check_readable(file: LiveFile, fields: Sequence[Field]) -> None:
 
 
 @contextmanager
-def deleted_rows(connection: duckdb.DuckDBPyConnection, files: Sequence[LiveFile]) -> Iterator[str]:
-    """A table of all deleted rows: the number of the file, the place in it, and since when."""
+def deleted_rows_table(
+    connection: duckdb.DuckDBPyConnection, files: Sequence[LiveFile]
+) -> Iterator[str]:
+    """A temporary table of all deleted rows: file number, position, deleting snapshot."""
     selects = []
     for number, file in enumerate(files):
         for deletes in file.deletes:
@@ -124,7 +125,7 @@ def deleted_rows(connection: duckdb.DuckDBPyConnection, files: Sequence[LiveFile
                 f"FROM read_parquet({literal(deletes.path)}, hive_partitioning => false)"
             )
         if file.inlined_deletes:
-            values = ", ".join(f"({place}, {since})" for place, since in file.inlined_deletes)
+            values = ", ".join(f"({position}, {since})" for position, since in file.inlined_deletes)
             selects.append(
                 f"SELECT {number} AS source, pos, dead FROM (VALUES {values}) v(pos, dead)"
             )
@@ -141,78 +142,77 @@ def deleted_rows(connection: duckdb.DuckDBPyConnection, files: Sequence[LiveFile
         connection.execute(f"DROP TABLE {name}")
 
 
-def contiguous_from(
+def first_contiguous_row_id(
     connection: duckdb.DuckDBPyConnection, scans: Sequence[Scan], table: Table
 ) -> int | None:
-    """The first row id if the others follow one by one in the order of the scan."""
+    """The first row id if the row ids are consecutive in scan order, else None."""
     if len(scans) > 1 or scans[0].has_row_ids or table.sort_keys:
         return None
-    (kept,) = connection.execute("SELECT current_setting('preserve_insertion_order')").fetchall()[0]
+    (is_ordered,) = connection.execute(
+        "SELECT current_setting('preserve_insertion_order')"
+    ).fetchall()[0]
     files = scans[0].files
     start = expected = files[0].row_id_start
     for file in files:
         if file.row_id_start != expected or expected is None:
             return None
         expected += file.record_count
-    return start if kept else None
+    return start if is_ordered else None
 
 
-def as_arrow(columns: Sequence[Column], rows: Sequence[InlinedRow]) -> Any:
-    """Inlined rows as DuckDB can read them: texts to cast, or bytes."""
+def inlined_to_arrow(columns: Sequence[Column], rows: Sequence[InlinedRow]) -> Any:
+    """Inlined rows as an Arrow table: text to be cast, or bytes."""
     numbers = {
-        name: pa.array([row[place] for row in rows], pa.int64())
-        for place, name in enumerate(("row_id", "begin_snapshot", "end_snapshot"))
+        name: pa.array([row[index] for row in rows], pa.int64())
+        for index, name in enumerate(("row_id", "begin_snapshot", "end_snapshot"))
     }
     values = {}
-    for place, column in enumerate(columns):
-        given = [row[place + len(numbers)] for row in rows]
+    for index, column in enumerate(columns):
+        stored = [row[index + len(numbers)] for row in rows]
         if column.type == "blob":
-            values[f"c{place}"] = pa.array(given, pa.binary())
+            values[f"c{index}"] = pa.array(stored, pa.binary())
         else:
-            values[f"c{place}"] = pa.array([_text(one) for one in given], pa.string())
-    return pa.table(numbers | values | {"place": pa.array(range(len(rows)), pa.int64())})
+            texts = [value.decode() if isinstance(value, bytes) else value for value in stored]
+            values[f"c{index}"] = pa.array(texts, pa.string())
+    return pa.table(numbers | values | {"position": pa.array(range(len(rows)), pa.int64())})
 
 
-def _text(given: str | bytes | None) -> str | None:
-    return given.decode() if isinstance(given, bytes) else given
-
-
-def partitions_in(
+def list_partitions(
     connection: duckdb.DuckDBPyConnection, rows: str, keys: Sequence[Partition]
 ) -> list[tuple[str, tuple[str | None, ...]]]:
-    """For each partition that has rows: a condition that is true of them, and its values."""
+    """For each partition with rows: a condition that selects them, and the partition values."""
     if not keys:
         return [("true", ())]
     texts = [f"CAST({key.expression or identifier(key.column)} AS VARCHAR)" for key in keys]
-    found = connection.execute(
+    partitions = connection.execute(
         f"SELECT DISTINCT {', '.join(texts)} FROM ({rows}) ORDER BY ALL"
     ).fetchall()
     return [
         (
             " AND ".join(
-                f"{text} IS NULL" if one is None else f"{text} = {literal(one)}"
-                for text, one in zip(texts, values, strict=True)
+                f"{text} IS NULL" if key is None else f"{text} = {literal(key)}"
+                for text, key in zip(texts, values, strict=True)
             ),
             tuple(values),
         )
-        for values in found
+        for values in partitions
     ]
 
 
 def added_columns(table: Table, layout: Table) -> list[str]:
-    """Columns that the table got later. They are not written, but its order may be by them."""
+    """Columns added to the table later: not written, but the sort order may use them."""
     if not table.sort_keys:
         return []
     known = {column.id for column in layout.columns}
-    taken = {folded(column.name) for column in layout.columns}
+    used_names = {folded(column.name) for column in layout.columns}
     return [
-        # All rows have the same value, and where all are alike it does not matter which.
+        # All rows have the same value, so any value sorts the same.
         f"CAST(NULL AS {duckdb_type(column)}) AS {identifier(column.name)}"
         for column in table.columns
-        if column.id not in known and folded(column.name) not in taken
+        if column.id not in known and folded(column.name) not in used_names
     ]
 
 
-def everything(scans: Sequence[Scan]) -> str:
-    """All rows of all scans."""
+def union_all(scans: Sequence[Scan]) -> str:
+    """A query for all rows of all scans."""
     return " UNION ALL ".join(scan.query for scan in scans)

@@ -1,7 +1,7 @@
-"""Compaction of a table: few large, sorted files without deleted rows, and the same rows.
+"""Compaction of a table: the same rows in few large, sorted files without deleted rows.
 
-Merges, rewrites and folds are a commit each. None of them touches what another is about, so what
-a dry run lists is what a run does, unless somebody changes the table in between.
+Merges, rewrites and flushes of inlined rows are a commit each. They work on disjoint files, so a
+run does what its dry run lists, unless the table changes in between.
 """
 
 from __future__ import annotations
@@ -13,112 +13,95 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Generic, TypeVar
 
+from swanlake._internal.waiting import never_cancelled
 from swanlake.errors import CommitConflict, SwanLakeError
-from swanlake.lake.commit import Retries
-from swanlake.lake.lake import Catalog
-from swanlake.lake.live_files import TableFiles
-from swanlake.lake.operations import (
+from swanlake.jobs.runner import Runner
+from swanlake.jobs.shared_directories import check_files_visible, make_table_directories
+from swanlake.lake.catalog import Catalog
+from swanlake.lake.commit.protocol import Retries
+from swanlake.lake.model.operations import (
     Commit,
     Compaction,
-    DeletedFrom,
-    Fold,
-    InlinedRows,
+    FlushInlined,
+    InlinedSource,
     Merge,
     Rewrite,
+    RewriteSource,
 )
-from swanlake.pipeline.compact_plan import (
+from swanlake.lake.model.table_files import TableFiles
+from swanlake.maintenance.compaction.plan import (
     CompactionPlan,
     CompactOptions,
-    Group,
-    Skipped,
+    FileGroup,
+    SkippedFile,
     plan_compaction,
 )
-from swanlake.pipeline.compact_units import (
-    Compacted,
-    FoldUnit,
+from swanlake.maintenance.compaction.units import (
+    CompactResult,
+    FlushInlinedUnit,
     MergeUnit,
     RewriteUnit,
 )
-from swanlake.pipeline.runner import Runner
-from swanlake.pipeline.sharing import check_seen, share
 
 log = logging.getLogger("swanlake.pipeline")
 
-#: How often, and after which pauses, a table that is changed under it is looked at again.
+#: Attempts and back-off while the table is changed concurrently.
 RETRIES = Retries(attempts=5, first_wait=0.1, longest_wait=5.0)
 
-U = TypeVar("U", MergeUnit, RewriteUnit, FoldUnit)
+U = TypeVar("U", MergeUnit, RewriteUnit, FlushInlinedUnit)
 
 
 @dataclass(frozen=True)
-class Step:
-    """Files, or inlined rows, that become other files; a dry run does not know their names."""
+class CompactStep:
+    """Files or inlined rows that become new files; a dry run does not know the new names."""
 
     #: ``merge``, ``rewrite`` or ``fold``.
     kind: str
-    #: Paths, or the name of the table of the metadata that keeps the rows.
+    #: Paths, or the metadata table that holds the inlined rows.
     sources: tuple[str, ...]
-    #: Where the new files are; the table's directory before they are written.
+    #: The paths of the new files; in a dry run the directory of the table.
     outputs: tuple[str, ...]
     rows: int
     bytes_before: int
-    #: Estimated before the files are written.
+    #: Estimated in a dry run.
     bytes_after: int
 
 
 @dataclass(frozen=True)
 class CompactReport:
-    """What a compaction did, or would do."""
+    """The steps that a compaction did or, in a dry run, would do."""
 
     table: str
-    steps: tuple[Step, ...] = ()
-    skipped: tuple[Skipped, ...] = ()
+    steps: tuple[CompactStep, ...] = ()
+    skipped: tuple[SkippedFile, ...] = ()
     snapshot_ids: tuple[int, ...] = ()
-    milliseconds: float = 0.0
-    dry_run: bool = False
 
     @property
     def files_merged(self) -> int:
-        """How many small files there were."""
         return sum(len(step.sources) for step in self._steps("merge"))
 
     @property
     def files_rewritten(self) -> int:
-        """How many files had deleted rows."""
         return sum(len(step.sources) for step in self._steps("rewrite"))
 
     @property
-    def rows_folded(self) -> int:
-        """How many rows were in the metadata."""
+    def inlined_rows_flushed(self) -> int:
         return sum(step.rows for step in self._steps("fold"))
 
     @property
     def files_made(self) -> int:
-        """How many files took their places."""
         return sum(len(step.outputs) for step in self.steps)
 
     @property
     def bytes_before(self) -> int:
-        """The size of all files that were replaced."""
         return sum(step.bytes_before for step in self.steps)
 
     @property
     def bytes_after(self) -> int:
-        """The size of all files that were made."""
         return sum(step.bytes_after for step in self.steps)
 
-    def _steps(self, kind: str) -> list[Step]:
+    def _steps(self, kind: str) -> list[CompactStep]:
         return [step for step in self.steps if step.kind == kind]
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far one kind of work on a table is."""
-
-    table: str
-    kind: str
-    done: int
-    total: int
 
 
 def compact(
@@ -128,158 +111,134 @@ def compact(
     options: CompactOptions | None = None,
     *,
     dry_run: bool = False,
-    on_progress: Callable[[Progress], None] | None = None,
+    check: Callable[[], None] = never_cancelled,
     retries: Retries = RETRIES,
     sleep: Callable[[float], None] = time.sleep,
 ) -> CompactReport:
-    """Compacts a table, or says what there is to do.
+    """Compacts a table; a dry run only lists the steps.
 
-    Raises CommitConflict if others change the table each time it is tried; what was committed by
-    then stays.
+    Raises CommitConflict if the table is changed during every attempt; steps that were committed
+    before stay. ``check`` is called before each kind of step, never after one: what is committed
+    must be reported as done.
     """
-    started = time.monotonic()
     options = options or CompactOptions()
     files = catalog.files(table_id)
     plan = plan_compaction(files, options)
-    report = CompactReport(files.table.full_name, skipped=plan.skipped, dry_run=dry_run)
-    job = _Job(catalog, table_id, runner, options, on_progress or _quiet, retries, sleep)
-    for kind in (_Merges(job), _Rewrites(job), _Folds(job)):
-        report = kind.preview(report, files, plan) if dry_run else kind.run(report)
-    seconds = time.monotonic() - started
-    return replace(report, milliseconds=round(seconds * 1000, 1))
-
-
-def _quiet(progress: Progress) -> None:
-    pass
+    report = CompactReport(files.table.full_name, skipped=plan.skipped)
+    for kind in (_Merges, _Rewrites, _InlinedFlushes):
+        steps = kind(catalog, table_id, runner, options, check, retries, sleep)
+        report = steps.preview(report, files, plan) if dry_run else steps.run(report)
+    return report
 
 
 @dataclass(frozen=True)
-class _Job:
-    """Everything that the kinds of work have in common."""
+class _Steps(ABC, Generic[U]):
+    """The steps of one kind on a table, in a commit of their own."""
 
     catalog: Catalog
     table_id: int
     runner: Runner
     options: CompactOptions
-    on_progress: Callable[[Progress], None]
+    check: Callable[[], None]
     retries: Retries
     sleep: Callable[[float], None]
-
-
-@dataclass(frozen=True)
-class _Kind(ABC, Generic[U]):
-    """One kind of work on a table, in a commit of its own."""
-
-    job: _Job
     name: ClassVar[str]
 
     @abstractmethod
     def units(self, files: TableFiles, plan: CompactionPlan) -> list[U]:
-        """What there is to do."""
+        """The units of a plan."""
 
     @abstractmethod
     def operations(
-        self, files: TableFiles, done: Sequence[tuple[U, Compacted]]
+        self, files: TableFiles, done: Sequence[tuple[U, CompactResult]]
     ) -> tuple[Compaction, ...]:
-        """What makes the results part of the lake."""
-
-    @abstractmethod
-    def step(self, unit: U) -> Step:
-        """What a unit is going to do."""
+        """The operations that commit the results."""
 
     def preview(
         self, report: CompactReport, files: TableFiles, plan: CompactionPlan
     ) -> CompactReport:
-        """The report with what would be done."""
-        steps = tuple(self.step(unit) for unit in self.units(files, plan))
+        """The report with the steps that a run would do."""
+        steps = tuple(_step(self.name, unit) for unit in self.units(files, plan))
         return replace(report, steps=report.steps + steps)
 
     def run(self, report: CompactReport) -> CompactReport:
-        """Does it, again from the start if the table is changed meanwhile."""
-        retries = self.job.retries
-        for attempt in range(1, retries.attempts):
+        """Runs and commits the steps; starts over if the table changes meanwhile."""
+        for attempt in range(1, self.retries.attempts):
             try:
                 return self._attempt(report)
             except CommitConflict as conflict:
                 log.info("%s of %s, attempt %d: %s", self.name, report.table, attempt, conflict)
-                self.job.sleep(retries.wait_before(attempt))
+                self.sleep(self.retries.wait_before(attempt))
         return self._attempt(report)
 
     def _attempt(self, report: CompactReport) -> CompactReport:
-        files = self.job.catalog.files(self.job.table_id)
-        units = self.units(files, plan_compaction(files, self.job.options))
+        files = self.catalog.files(self.table_id)
+        units = self.units(files, plan_compaction(files, self.options))
         if not units:
             return report
-        self._tell(report, 0, len(units))
-        share([files.table])
+        self.check()
+        make_table_directories([files.table])
         try:
-            results = self.job.runner.run(units, f"{self.name} files of {report.table}")
-            check_seen([(files.table, [file for one in results for file in one.written])])
+            results = self.runner.run(units, f"{self.name} files of {report.table}")
+            check_files_visible(
+                [(files.table, [file for result in results for file in result.written_files])]
+            )
         except Exception as error:
-            self._check_still_there(files, error)
+            self._check_replaced(files, error)
             raise
         done = list(zip(units, results, strict=True))
-        report = replace(
-            report,
-            skipped=report.skipped
-            + tuple(
-                Skipped(path, result.skipped)
-                for unit, result in done
-                if result.skipped is not None
-                for path in self.step(unit).sources
-            ),
+        skipped = tuple(
+            SkippedFile(path, result.skipped)
+            for unit, result in done
+            if result.skipped is not None
+            for path in _step(self.name, unit).sources
         )
+        report = replace(report, skipped=report.skipped + skipped)
         done = [(unit, result) for unit, result in done if result.skipped is None]
         if not done:
             return report
         snapshot_id = self._commit(files, done)
-        self._tell(report, len(units), len(units))
-        return replace(
-            report,
-            steps=report.steps + tuple(self._done(files, unit, result) for unit, result in done),
-            snapshot_ids=(*report.snapshot_ids, snapshot_id),
-        )
+        steps = tuple(self._finished_step(files, unit, result) for unit, result in done)
+        snapshot_ids = (*report.snapshot_ids, snapshot_id)
+        return replace(report, steps=report.steps + steps, snapshot_ids=snapshot_ids)
 
-    def _commit(self, files: TableFiles, done: Sequence[tuple[U, Compacted]]) -> int:
+    def _commit(self, files: TableFiles, done: Sequence[tuple[U, CompactResult]]) -> int:
         change = Commit(self.operations(files, done), base=files.snapshot_id)
         try:
             writer = f"compaction of {files.table.full_name}"
-            return self.job.catalog.commit(change, writer).snapshot_id
+            return self.catalog.commit(change, writer).snapshot_id
         except SwanLakeError as error:
             if not error.in_doubt:
                 for unit, result in done:
                     unit.undo(result)
             raise
 
-    def _check_still_there(self, files: TableFiles, error: Exception) -> None:
-        """Files that others replaced may be deleted while they are read: that is a conflict."""
-        now = {file.id for file in self.job.catalog.files(self.job.table_id).files}
+    def _check_replaced(self, files: TableFiles, error: Exception) -> None:
+        """Raises CommitConflict if files were replaced: they may be deleted while they are read."""
+        now = {file.id for file in self.catalog.files(self.table_id).files}
         if any(file.id not in now for file in files.files):
             raise CommitConflict(
                 f"Files of the table {files.table.full_name} were replaced while they were read. "
                 "Read the table again and repeat it."
             ) from error
 
-    def _done(self, files: TableFiles, unit: U, result: Compacted) -> Step:
+    def _finished_step(self, files: TableFiles, unit: U, result: CompactResult) -> CompactStep:
         return replace(
-            self.step(unit),
+            _step(self.name, unit),
             outputs=tuple(files.table.directory + placed.file.path for placed in result.files),
             bytes_after=sum(placed.file.file_size_bytes for placed in result.files),
         )
 
-    def _tell(self, report: CompactReport, done: int, total: int) -> None:
-        self.job.on_progress(Progress(report.table, self.name, done, total))
-
 
 @dataclass(frozen=True)
-class _Merges(_Kind[MergeUnit]):
+class _Merges(_Steps[MergeUnit]):
     name: ClassVar[str] = "merge"
 
     def units(self, files: TableFiles, plan: CompactionPlan) -> list[MergeUnit]:
         return [MergeUnit(files.table, group.files) for group in plan.merges]
 
     def operations(
-        self, files: TableFiles, done: Sequence[tuple[MergeUnit, Compacted]]
+        self, files: TableFiles, done: Sequence[tuple[MergeUnit, CompactResult]]
     ) -> tuple[Compaction, ...]:
         return tuple(
             Merge(
@@ -294,12 +253,9 @@ class _Merges(_Kind[MergeUnit]):
             for placed in result.files
         )
 
-    def step(self, unit: MergeUnit) -> Step:
-        return _of_files(self.name, unit)
-
 
 @dataclass(frozen=True)
-class _Rewrites(_Kind[RewriteUnit]):
+class _Rewrites(_Steps[RewriteUnit]):
     name: ClassVar[str] = "rewrite"
 
     def units(self, files: TableFiles, plan: CompactionPlan) -> list[RewriteUnit]:
@@ -308,54 +264,50 @@ class _Rewrites(_Kind[RewriteUnit]):
         ]
 
     def operations(
-        self, files: TableFiles, done: Sequence[tuple[RewriteUnit, Compacted]]
+        self, files: TableFiles, done: Sequence[tuple[RewriteUnit, CompactResult]]
     ) -> tuple[Compaction, ...]:
         sources = tuple(
-            DeletedFrom(file.id, file.current_deletes.id if file.current_deletes else None)
+            RewriteSource(file.id, file.current_deletes.id if file.current_deletes else None)
             for unit, _ in done
             for file in unit.files
         )
         placed = tuple(file for _, result in done for file in result.files)
         return (Rewrite(files.table, sources, placed),)
 
-    def step(self, unit: RewriteUnit) -> Step:
-        return _of_files(self.name, unit)
-
 
 @dataclass(frozen=True)
-class _Folds(_Kind[FoldUnit]):
+class _InlinedFlushes(_Steps[FlushInlinedUnit]):
     name: ClassVar[str] = "fold"
 
-    def units(self, files: TableFiles, plan: CompactionPlan) -> list[FoldUnit]:
+    def units(self, files: TableFiles, plan: CompactionPlan) -> list[FlushInlinedUnit]:
         return [
-            FoldUnit(
+            FlushInlinedUnit(
                 files.table,
                 inlined,
-                tuple(self.job.catalog.inlined_rows(inlined.name, files.snapshot_id)),
+                tuple(self.catalog.inlined_rows(inlined.name, files.snapshot_id)),
                 files.oldest_snapshot,
             )
-            for inlined in plan.folds
+            for inlined in plan.inlined
         ]
 
     def operations(
-        self, files: TableFiles, done: Sequence[tuple[FoldUnit, Compacted]]
+        self, files: TableFiles, done: Sequence[tuple[FlushInlinedUnit, CompactResult]]
     ) -> tuple[Compaction, ...]:
-        inlined = tuple(InlinedRows(unit.inlined.name, len(unit.rows)) for unit, _ in done)
+        inlined = tuple(InlinedSource(unit.inlined.name, len(unit.rows)) for unit, _ in done)
         placed = tuple(file for _, result in done for file in result.files)
-        return (Fold(files.table, inlined, placed),)
-
-    def step(self, unit: FoldUnit) -> Step:
-        return Step(
-            self.name, (unit.inlined.name,), (unit.table.directory,), unit.inlined.rows, 0, 0
-        )
+        return (FlushInlined(files.table, inlined, placed),)
 
 
-def _of_files(kind: str, unit: MergeUnit | RewriteUnit) -> Step:
-    group = Group(unit.files)
-    return Step(
+def _step(kind: str, unit: MergeUnit | RewriteUnit | FlushInlinedUnit) -> CompactStep:
+    """The step of a unit before it has run."""
+    outputs = (unit.table.directory,)
+    if isinstance(unit, FlushInlinedUnit):
+        return CompactStep(kind, (unit.inlined.name,), outputs, unit.inlined.rows, 0, 0)
+    group = FileGroup(unit.files)
+    return CompactStep(
         kind,
         tuple(file.path for file in unit.files),
-        (unit.table.directory,),
+        outputs,
         group.rows,
         sum(file.size_bytes for file in unit.files),
         group.size_bytes,

@@ -1,8 +1,7 @@
-"""Segments that can never reach their table, kept with the reason until somebody decides.
+"""Dead letters: segments that can never reach their table, kept with the reason.
 
-A letter is the segment as it was, ``<id>.arrows``. Bytes of a segment that are not what was written
-are kept as ``<id>.damaged``: there is nothing to replay in them. What is known of either stands
-beside it, in a file of its name with ``.json`` behind.
+A letter is an unchanged segment, ``<id>.arrows``. The damaged bytes of a segment are kept as
+``<id>.damaged`` and cannot be replayed. A file with ``.json`` appended to its name describes each.
 """
 
 from __future__ import annotations
@@ -20,22 +19,24 @@ from uuid import UUID
 
 import pyarrow as pa
 
+from swanlake._internal.disk import read_chunks
 from swanlake.errors import NotFound
-from swanlake.lake import files
-from swanlake.queue.names import QueueTable
-from swanlake.queue.segment import Damage, Header, Segment
-from swanlake.queue.store import SUFFIX, SegmentFile
+from swanlake.lake.files import storage
+from swanlake.lake.model.table_ref import TableRef
+from swanlake.queue.names import segment_folder
+from swanlake.queue.storage.segment import Damage, Segment, SegmentHeader
+from swanlake.queue.storage.store import SUFFIX, SegmentFile
 
 log = logging.getLogger("swanlake.queue")
 
-_ABOUT = ".json"
-_PIECE = 8 * 1024 * 1024
+_DESCRIPTION = ".json"
+_CHUNK_BYTES = 8 * 1024 * 1024
 _DAMAGED = ".damaged"
 
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """What is known of a segment that was put aside."""
+    """The description of a segment, or of damaged bytes, that was not flushed."""
 
     segment_id: str
     catalog: str
@@ -45,75 +46,75 @@ class DeadLetter:
     bytes: int
     reason: str
     at: str
-    #: False for bytes that nothing can read any more.
+    #: False for damaged bytes.
     replayable: bool
     path: str
 
 
 class DeadLetters:
-    """A directory, or a place in an object store."""
+    """The dead letters in a directory or under a URL of an object store."""
 
     def __init__(self, target: str) -> None:
-        place = target if files.is_url(target) else os.path.abspath(target)
-        self._target = place.rstrip("/")
+        path = target if storage.is_url(target) else os.path.abspath(target)
+        self._target = path.rstrip("/")
 
-    def put(self, segment: SegmentFile, reason: str) -> None:
-        """Keeps a segment; it can then be removed from the queue."""
+    def add_segment(self, segment: SegmentFile, reason: str) -> None:
+        """Stores a segment; it can then be removed from the queue."""
         path = f"{self._folder(segment.table)}/{segment.id}{SUFFIX}"
-        files.write(path, pieces(segment.path, 0, segment.size))
+        storage.write(path, _read(segment.path, 0, segment.size))
         self._describe(str(segment.id), segment.table, segment.rows, segment.size, reason, path)
 
-    def put_damaged(
+    def add_damaged_parts(
         self, segment: SegmentFile, damages: tuple[Damage, ...], recovered: int
     ) -> None:
-        """Keeps what of a segment could not be read; the rest of it is in the lake."""
-        parts = chain.from_iterable(pieces(segment.path, d.start, d.end) for d in damages)
-        self._put_parts(segment.header, parts, damages, recovered)
+        """Stores the damaged parts of a segment whose other rows go to the lake."""
+        parts = chain.from_iterable(_read(segment.path, d.start, d.end) for d in damages)
+        self._add_parts(segment.header, parts, damages, recovered)
 
-    def put_rest(self, letter: DeadLetter, content: Segment) -> None:
-        """Keeps what of a letter could not be read, when the rest of it is replayed."""
+    def add_unreplayed_parts(self, letter: DeadLetter, content: Segment) -> None:
+        """Stores the damaged parts of a letter whose other rows are replayed."""
         if content.damages:
             damages = tuple(content.damages)
-            whole = files.read(letter.path)
-            parts = (whole[damage.start : damage.end] for damage in damages)
-            self._put_parts(content.header, parts, damages, content.rows)
+            data = storage.read(letter.path)
+            parts = (data[damage.start : damage.end] for damage in damages)
+            self._add_parts(content.header, parts, damages, content.rows)
 
-    def _put_parts(
+    def _add_parts(
         self,
-        header: Header,
+        header: SegmentHeader,
         parts: Iterable[bytes],
         damages: tuple[Damage, ...],
         recovered: int,
     ) -> None:
         path = f"{self._folder(header.table)}/{header.id}{_DAMAGED}"
-        files.write(path, parts)
+        storage.write(path, parts)
         where = "; ".join(f"bytes {d.start} to {d.end}: {d.reason}" for d in damages)
         reason = f"part of the segment is damaged ({where}); {recovered} rows of it were recovered"
         size = sum(damage.end - damage.start for damage in damages)
         self._describe(str(header.id), header.table, 0, size, reason, path)
 
-    def put_unreadable(self, file: Path, reason: str) -> None:
-        """Keeps a file that is no segment any more."""
+    def add_unreadable(self, file: Path, reason: str) -> None:
+        """Stores a file that cannot be read as a segment."""
         catalog, folder = file.parent.parent.name, file.parent.name
         schema, _, name = folder.partition(".")
         path = f"{self._target}/{catalog}/{folder}/{file.stem}{_DAMAGED}"
         size = file.stat().st_size
-        files.write(path, pieces(file, 0, size))
-        named = QueueTable(unquote(catalog), unquote(schema), unquote(name), UUID(int=0), 0)
-        self._describe(file.stem, named, 0, size, f"the segment is damaged: {reason}", path)
+        storage.write(path, _read(file, 0, size))
+        table = TableRef(unquote(catalog), unquote(schema), unquote(name), UUID(int=0), 0)
+        self._describe(file.stem, table, 0, size, f"the segment is damaged: {reason}", path)
 
-    def all(self) -> list[DeadLetter]:
+    def list_all(self) -> list[DeadLetter]:
         """Every letter, oldest first."""
-        found = [
+        letters = [
             letter
-            for path in files.files_under(self._target)
-            if path.endswith(_ABOUT) and (letter := _read(path)) is not None
+            for path in storage.files_under(self._target)
+            if path.endswith(_DESCRIPTION) and (letter := _read_description(path)) is not None
         ]
-        return sorted(found, key=lambda letter: (letter.at, letter.segment_id))
+        return sorted(letters, key=lambda letter: (letter.at, letter.segment_id))
 
-    def named(self, segment_id: str) -> DeadLetter:
+    def get(self, segment_id: str) -> DeadLetter:
         """One letter; raises NotFound."""
-        for letter in self.all():
+        for letter in self.list_all():
             if letter.segment_id == segment_id:
                 return letter
         raise NotFound(
@@ -122,22 +123,22 @@ class DeadLetters:
             identifier="DEAD_LETTER_NOT_FOUND",
         )
 
-    def open(self, letter: DeadLetter) -> Segment:
+    def read(self, letter: DeadLetter) -> Segment:
         """The rows of a letter; raises SegmentDamaged."""
-        return Segment(pa.py_buffer(files.read(letter.path)))
+        return Segment(pa.py_buffer(storage.read(letter.path)))
 
     def remove(self, letter: DeadLetter) -> None:
-        """Forgets a letter; its description first, without which it is none."""
-        files.delete(_about(letter.path))
-        files.delete(letter.path)
+        """Deletes a letter, its description first: without it the letter is not listed."""
+        storage.delete(letter.path + _DESCRIPTION)
+        storage.delete(letter.path)
 
-    def _folder(self, table: QueueTable) -> str:
-        return f"{self._target}/{table.folder.as_posix()}"
+    def _folder(self, table: TableRef) -> str:
+        return f"{self._target}/{segment_folder(table).as_posix()}"
 
     def _describe(
-        self, segment_id: str, table: QueueTable, rows: int, size: int, reason: str, path: str
+        self, segment_id: str, table: TableRef, rows: int, size: int, reason: str, path: str
     ) -> None:
-        """Last of all: a letter without a description is not listed, and its segment stays."""
+        """Written last: a letter without a description is not listed, and its segment stays."""
         letter = DeadLetter(
             segment_id,
             table.catalog,
@@ -150,28 +151,19 @@ class DeadLetters:
             path.endswith(SUFFIX),
             path,
         )
-        files.write(_about(path), [json.dumps(asdict(letter), indent=2).encode()])
+        storage.write(path + _DESCRIPTION, [json.dumps(asdict(letter), indent=2).encode()])
 
 
-def _about(path: str) -> str:
-    return path + _ABOUT
-
-
-def _read(path: str) -> DeadLetter | None:
-    """The letter that a file describes; None if it is a file of somebody else's."""
+def _read_description(path: str) -> DeadLetter | None:
+    """The letter that a file describes; None if it is an unrelated file."""
     try:
-        letter = DeadLetter(**json.loads(files.read(path)))
+        letter = DeadLetter(**json.loads(storage.read(path)))
         UUID(letter.segment_id)
     except (TypeError, ValueError):
-        log.warning("%s is no dead letter", path)
+        log.warning("%s does not describe a dead letter", path)
         return None
     return letter
 
 
-def pieces(path: Path, start: int, end: int) -> Iterator[bytes]:
-    """A part of a file, a little at a time."""
-    with path.open("rb") as file:
-        file.seek(start)
-        while start < end and (piece := file.read(min(_PIECE, end - start))):
-            start += len(piece)
-            yield piece
+def _read(path: Path, start: int, end: int) -> Iterator[bytes]:
+    return read_chunks(path, start, end, _CHUNK_BYTES)

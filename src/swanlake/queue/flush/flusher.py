@@ -1,16 +1,17 @@
-"""Bringing segments of a table into the lake, exactly once.
+"""Flush: segments of a table reach the lake exactly once.
 
-Files and the ids of their segments are committed together: whatever happens, a segment whose id is
-in the ledger is in the lake, and one whose id is not there is not.
+Files and the ids of their segments are committed in one transaction. A segment is in the lake if
+and only if its id is in the ledger.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from itertools import chain
 from uuid import UUID
 
 import duckdb
@@ -23,30 +24,36 @@ from swanlake.errors import (
     TransformFailed,
     Unsupported,
 )
-from swanlake.lake import datafile
-from swanlake.lake.commit import Committed
-from swanlake.lake.lake import Catalog, Lake
-from swanlake.lake.layout import DataFile, Table
-from swanlake.lake.operations import Commit, Insert
-from swanlake.pipeline.loans import Lender, LentFile, Loan
-from swanlake.pipeline.runner import FlushRunner, TransformPlan
-from swanlake.pipeline.sharing import check_seen, share
-from swanlake.queue import producers
-from swanlake.queue.dead_letters import DeadLetters
-from swanlake.queue.names import Ingest, QueueTable
-from swanlake.queue.producers import Ranges, read_notes
-from swanlake.queue.segment import Damage, SegmentDamaged
-from swanlake.queue.store import SegmentFile
-from swanlake.queue.work import CheckUnit, FlushUnit, SegmentRef, plan_units
+from swanlake.jobs.runner import FlushRunner, TransformPlan
+from swanlake.jobs.segment_transfer.grants import GrantedFile, TransferGrant, TransferGrants
+from swanlake.jobs.shared_directories import check_files_visible, make_table_directories
+from swanlake.lake.catalog import Catalog
+from swanlake.lake.commit.protocol import Committed
+from swanlake.lake.files import datafile
+from swanlake.lake.lake import Lake
+from swanlake.lake.model.layout import DataFile, Table
+from swanlake.lake.model.operations import Commit, Insert
+from swanlake.lake.model.table_ref import TableRef
+from swanlake.queue.batch_ids import (
+    BatchId,
+    IntervalSet,
+    ledger_notes,
+    ledger_prefix,
+    parse_ledger_notes,
+)
+from swanlake.queue.flush.dead_letters import DeadLetters
+from swanlake.queue.flush.units import CheckUnit, FlushUnit, plan_units
+from swanlake.queue.storage.segment import Damage, SegmentDamaged, SegmentRef
+from swanlake.queue.storage.store import SegmentFile
 
 log = logging.getLogger("swanlake.queue")
 
-#: Segments of one flush are split into units of this size.
+#: The size of the units into which a flush is split.
 UNIT_BYTES = 1 << 30
-#: How often a flush begins again because the table was changed under it.
+#: How often a flush is attempted while the table is changed concurrently.
 _ATTEMPTS = 5
-#: What no repetition can mend: the rows do not fit the table, or there is none.
-_HOPELESS = (
+#: Errors that no retry mends: the rows do not fit the table, or the table is gone.
+_PERMANENT = (
     NotFound,
     InvalidRequest,
     Unsupported,
@@ -59,7 +66,7 @@ _HOPELESS = (
     duckdb.BinderException,
     duckdb.NotImplementedException,
 )
-#: How DuckDB begins to say that a file cannot hold a value.
+#: The start of DuckDB's error for a value that Parquet cannot store.
 _NOT_IN_PARQUET = "Parquet files do not support"
 
 
@@ -67,7 +74,7 @@ _NOT_IN_PARQUET = "Parquet files do not support"
 class FlushReport:
     """What a flush of one table did."""
 
-    table: QueueTable
+    table: TableRef
     rows: int = 0
     bytes: int = 0
     files: int = 0
@@ -89,27 +96,27 @@ class FlushReport:
 
 
 @dataclass(frozen=True)
-class _Made:
-    """What the rows of segments became: files of one table or, by a transform, of several."""
+class _WrittenFiles:
+    """The files written for segments: of one table or, after a transform, of several."""
 
     files: tuple[tuple[Table, tuple[DataFile, ...]], ...]
     damages: Mapping[UUID, tuple[Damage, ...]]
 
     def remove(self) -> None:
-        """Removes files that will not become part of the lake."""
+        """Deletes files that will not be committed."""
         for table, files in self.files:
             datafile.remove_files(table, files)
 
 
 def ledger_entry(segment_id: UUID) -> str:
-    """What the ledger calls a segment."""
+    """The ledger entry of a segment."""
     return f"segment:{segment_id}"
 
 
 class Flusher:
-    """Knows the lake, who runs units, and where hopeless segments go.
+    """Writes segments to files, commits them, and moves unusable segments to the dead letters.
 
-    With a lender the units run elsewhere, where the files of segments may not be seen.
+    With transfer grants, units run on remote workers that may not see the files of the segments.
     """
 
     def __init__(
@@ -117,45 +124,45 @@ class Flusher:
         lake: Lake,
         runner: FlushRunner,
         dead_letters: DeadLetters,
-        lender: Lender | None = None,
+        grants: TransferGrants | None = None,
     ) -> None:
         self._lake = lake
         self._runner = runner
         self._dead_letters = dead_letters
-        self._lender = lender
+        self._grants = grants
 
-    def flush(self, table: QueueTable, segments: Sequence[SegmentFile]) -> FlushReport:
-        """Brings segments into the lake or, if that cannot be, to the dead letters.
+    def flush(self, table: TableRef, segments: Sequence[SegmentFile]) -> FlushReport:
+        """Brings segments to the lake or, on a permanent error, to the dead letters.
 
-        Raises when neither was possible; whatever was done by then is not done again.
+        Raises when neither was possible; a retry does not repeat what was committed by then.
         """
         started = time.monotonic()
         report = self._flush(table, segments)
         seconds = time.monotonic() - started
         return report + FlushReport(table, milliseconds=round(seconds * 1000, 1))
 
-    def _flush(self, table: QueueTable, segments: Sequence[SegmentFile]) -> FlushReport:
+    def _flush(self, table: TableRef, segments: Sequence[SegmentFile]) -> FlushReport:
         try:
-            return self._bring(table, segments)
-        except (*_HOPELESS, duckdb.IOException) as error:
+            return self._commit_segments(table, segments)
+        except (*_PERMANENT, duckdb.IOException) as error:
             if isinstance(error, duckdb.IOException) and _NOT_IN_PARQUET not in str(error):
                 raise
             if len(segments) == 1:
-                return self._bury(segments[0], error)
-            # Each for itself: one bad segment must not take the good ones with it.
+                return self._add_dead_letter(segments[0], error)
+            # One by one: a bad segment must not make dead letters of the good ones.
             report = FlushReport(table)
             for segment in segments:
                 report += self._flush(table, [segment])
             return report
 
-    def _bring(self, table: QueueTable, segments: Sequence[SegmentFile]) -> FlushReport:
+    def _commit_segments(self, table: TableRef, segments: Sequence[SegmentFile]) -> FlushReport:
         catalog = self._lake.catalog(table.catalog)
         if catalog.info.id != table.catalog_id:
             raise NotFound(
-                f"The catalog {table.catalog} that the rows are for was dropped; another one has "
-                "its name now."
+                f"The catalog {table.catalog} that the rows are for was dropped; another catalog "
+                "has its name now."
             )
-        known = catalog.ledger([ledger_entry(segment.id) for segment in segments])
+        known = catalog.find_in_ledger([ledger_entry(segment.id) for segment in segments])
         waiting = [segment for segment in segments if ledger_entry(segment.id) not in known]
         report = FlushReport(table, snapshot_id=max(known.values(), default=None))
         if not waiting:
@@ -168,25 +175,25 @@ class Flusher:
         return report + self._write(catalog, table, waiting)
 
     def _write(
-        self, catalog: Catalog, table: QueueTable, segments: Sequence[SegmentFile]
+        self, catalog: Catalog, table: TableRef, segments: Sequence[SegmentFile]
     ) -> FlushReport:
         layout = catalog.table_by_id(table.table_id)
-        skips = _already_there(catalog, table.table_id, segments)
+        skips = _find_duplicates(catalog, table.table_id, segments)
         references = [segment.reference(skips[segment.id]) for segment in segments]
         title = f"flush {table.full_name}"
-        plan = self._runner.transform_of(catalog.name, layout)
-        with self._lent(references) as loan:
-            units = plan_units(layout, references, UNIT_BYTES, loan)
+        plan = self._runner.find_transform(catalog.name, layout)
+        with self._granted(references) as grant:
+            units = plan_units(layout, references, UNIT_BYTES, grant)
             if plan is None:
-                made = self._written(layout, units, title)
+                written = self._write_rows(layout, units, title)
             else:
-                made = self._transformed(catalog, plan, units, title)
-        if loan is not None:
-            check_seen(made.files)
-        # First what cannot be brought: after the commit nobody looks at the segments again.
-        damaged = self._keep_damaged(segments, made.damages)
-        done = self._commit(catalog, layout, segments, made)
-        files = [file for _, part in made.files for file in part] if done.applied else []
+                written = self._transform_rows(catalog, plan, units, title)
+        if grant is not None:
+            check_files_visible(written.files)
+        # Before the commit: after it the segments are not read again.
+        damaged = self._store_damaged(segments, written.damages)
+        done = self._commit(catalog, layout, segments, written)
+        files = [file for _, part in written.files for file in part] if done.applied else []
         return FlushReport(
             table,
             rows=sum(file.record_count for file in files),
@@ -196,89 +203,81 @@ class Flusher:
             dead_letters=damaged,
         )
 
-    @contextmanager
-    def _lent(self, segments: Sequence[SegmentRef]) -> Iterator[Loan | None]:
-        """What workers elsewhere need to read the segments."""
-        if self._lender is None:
-            yield None
-            return
-        files = {str(one.id): LentFile(one.path, one.size) for one in segments}
-        with self._lender.lend(files) as loan:
-            yield loan
+    def _granted(
+        self, segments: Sequence[SegmentRef]
+    ) -> AbstractContextManager[TransferGrant | None]:
+        """A grant by which remote workers fetch the segments."""
+        if self._grants is None:
+            return nullcontext()
+        return self._grants.issue(
+            {str(segment.id): GrantedFile(segment.path, segment.size) for segment in segments}
+        )
 
-    def _written(self, layout: Table, units: Sequence[FlushUnit], title: str) -> _Made:
-        """The rows as they are, in files of their table."""
-        if self._lender is not None:
-            share([layout])
+    def _write_rows(self, layout: Table, units: Sequence[FlushUnit], title: str) -> _WrittenFiles:
+        """Writes the rows unchanged, as files of their table."""
+        if self._grants is not None:
+            make_table_directories([layout])
         results = self._runner.run(units, title)
         files = tuple(file for result in results for file in result.files)
-        damages: dict[UUID, tuple[Damage, ...]] = {}
-        for result in results:
-            damages |= result.damages
-        return _Made(((layout, files),), damages)
+        damages = {id: found for result in results for id, found in result.damages.items()}
+        return _WrittenFiles(((layout, files),), damages)
 
-    def _transformed(
+    def _transform_rows(
         self, catalog: Catalog, plan: TransformPlan, units: Sequence[FlushUnit], title: str
-    ) -> _Made:
-        """What a transform makes of the rows, in files of the tables that it goes into."""
-        targets = {name: _target(catalog, plan, name) for name in plan.into}
-        if self._lender is not None:
-            share(targets.values())
+    ) -> _WrittenFiles:
+        """Writes the results of a transform, as files of its target tables."""
+        targets = {name: _find_target(catalog, plan, name) for name in plan.into}
+        if self._grants is not None:
+            make_table_directories(targets.values())
         checks = self._runner.run(
-            [CheckUnit(unit.segments, unit.loan) for unit in units], f"check {title}"
+            [CheckUnit(unit.segments, unit.grant) for unit in units], f"check {title}"
         )
         files = self._runner.transform(plan, units, targets, title)
-        damages: dict[UUID, tuple[Damage, ...]] = {}
-        for check in checks:
-            damages |= check
-        return _Made(tuple((targets[name], made) for name, made in files.items()), damages)
+        damages = {id: found for check in checks for id, found in check.items()}
+        return _WrittenFiles(tuple((targets[name], part) for name, part in files.items()), damages)
 
     def _commit(
         self,
         catalog: Catalog,
         layout: Table,
         segments: Sequence[SegmentFile],
-        made: _Made,
+        written: _WrittenFiles,
     ) -> Committed:
-        notes = [
-            note
-            for segment in segments
-            for note in producers.notes(segment.taken, layout.id, segment.id)
-        ]
+        notes = [ledger_notes(segment.batch_ids, layout.id, segment.id) for segment in segments]
         change = Commit(
-            tuple(Insert(table, files, blind=True) for table, files in made.files if files),
-            base=min([layout.snapshot_id, *(table.snapshot_id for table, _ in made.files)]),
+            tuple(Insert(table, files, blind=True) for table, files in written.files if files),
+            base=min([layout.snapshot_id, *(table.snapshot_id for table, _ in written.files)]),
             ledger=tuple(ledger_entry(segment.id) for segment in segments),
-            notes=tuple(notes),
+            notes=tuple(chain.from_iterable(notes)),
         )
         try:
             done = catalog.commit(change, f"flush of {layout.full_name}")
         except SwanLakeError as error:
             if not error.in_doubt:
-                made.remove()
+                written.remove()
             raise
         if not done.applied:
-            made.remove()
+            written.remove()
         return done
 
-    def _bury(self, segment: SegmentFile, error: Exception) -> FlushReport:
+    def _add_dead_letter(self, segment: SegmentFile, error: Exception) -> FlushReport:
         text = error.message if isinstance(error, SwanLakeError) else str(error)
         reason = " ".join(text.split())
         if isinstance(error, SegmentDamaged):
-            self._dead_letters.put_unreadable(segment.path, reason)
+            self._dead_letters.add_unreadable(segment.path, reason)
         else:
-            self._dead_letters.put(segment, reason)
+            self._dead_letters.add_segment(segment, reason)
         log.error(
             "segment %s of %s is a dead letter: %s", segment.id, segment.table.full_name, reason
         )
         return FlushReport(segment.table, dead_letters=1)
 
-    def _keep_damaged(
+    def _store_damaged(
         self, segments: Sequence[SegmentFile], damages: Mapping[UUID, tuple[Damage, ...]]
     ) -> int:
         for segment in segments:
             if segment.id in damages:
-                self._dead_letters.put_damaged(segment, damages[segment.id], segment.rows)
+                self._dead_letters.add_damaged_parts(segment, damages[segment.id], segment.rows)
                 log.error(
                     "segment %s of %s is damaged: %s",
                     segment.id,
@@ -288,36 +287,36 @@ class Flusher:
         return len(damages)
 
 
-def _target(catalog: Catalog, plan: TransformPlan, name: str) -> Table:
-    """A table that a transform goes into, as it is now."""
+def _find_target(catalog: Catalog, plan: TransformPlan, name: str) -> Table:
+    """The current layout of a transform's target table."""
     schema, _, table = name.partition(".")
     try:
         return catalog.table(schema, table)
     except NotFound as missing:
         raise TransformFailed(
-            f"The transform of {plan.source.full_name} goes into {name}, which is not there: "
+            f"The transform of {plan.source.full_name} writes to {name}, which does not exist: "
             f"{missing.message}"
         ) from missing
 
 
-def _already_there(
+def _find_duplicates(
     catalog: Catalog, table_id: int, segments: Sequence[SegmentFile]
-) -> dict[UUID, frozenset[Ingest]]:
-    """For each segment the batches that are in the lake already, or in a segment before it.
+) -> dict[UUID, frozenset[BatchId]]:
+    """For each segment the batches that are in the lake already, or in an earlier segment.
 
-    A producer whose server died may have sent a batch again to the one that took its place.
+    A producer whose server died may have sent a batch again to the server that replaced it.
     """
-    found: dict[str, Ranges] = {}
-    skips: dict[UUID, frozenset[Ingest]] = {}
+    ingested: dict[str, IntervalSet] = {}
+    skips: dict[UUID, frozenset[BatchId]] = {}
     for segment in segments:
-        skip: list[Ingest] = []
-        for producer in segment.taken.producers:
-            if producer not in found:
-                found[producer] = read_notes(
-                    catalog.ledger_under(producers.prefix(producer, table_id))
+        skip: list[BatchId] = []
+        for producer in segment.batch_ids.producers:
+            if producer not in ingested:
+                ingested[producer] = parse_ledger_notes(
+                    catalog.list_ledger(ledger_prefix(producer, table_id))
                 )
-            skip += segment.taken.both(producer, found[producer])
-            for first, last in segment.taken.ranges(producer):
-                found[producer].add(first, last)
+            skip += segment.batch_ids.intersection(producer, ingested[producer])
+            for first, last in segment.batch_ids.intervals(producer):
+                ingested[producer].add(first, last)
         skips[segment.id] = frozenset(skip)
     return skips

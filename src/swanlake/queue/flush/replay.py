@@ -1,28 +1,85 @@
-"""A dead letter becomes a segment again, for the table that has its name now."""
+"""Replay: a dead letter becomes a segment again, for the table that has its name now."""
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
+from uuid import UUID
 
-from swanlake.errors import InvalidRequest
-from swanlake.lake.layout import Column, folded
-from swanlake.queue.dead_letters import DeadLetter, DeadLetters
-from swanlake.queue.segment import Header, Segment, SegmentDamaged, nested_columns
-from swanlake.queue.store import SegmentFile, Store
-from swanlake.queue.targets import Target
+from swanlake.errors import InvalidRequest, QueueUnavailable, SwanLakeError
+from swanlake.lake.model.layout import Column, folded
+from swanlake.lake.read.table_cache import CachedTable, TableCache
+from swanlake.queue.flush.dead_letters import DeadLetter, DeadLetters
+from swanlake.queue.state import QueueState
+from swanlake.queue.storage.segment import Segment, SegmentDamaged, SegmentHeader, nested_columns
+from swanlake.queue.storage.store import SegmentFile, SegmentStore
 
 
 @dataclass(frozen=True)
-class Replay:
-    """What became of a dead letter."""
+class ReplayResult:
+    """The outcome of a replay."""
 
     letter: DeadLetter
-    #: Why it stays a dead letter; None if it does not.
+    #: Why the letter was not replayed; None if it was.
     refused: str | None = None
 
 
+class Replayer:
+    """Brings dead letters back into the queue, one replay at a time."""
+
+    def __init__(
+        self,
+        state: QueueState,
+        store: SegmentStore,
+        dead_letters: DeadLetters,
+        table_cache: TableCache,
+    ) -> None:
+        self._state = state
+        self._store = store
+        self._dead_letters = dead_letters
+        self._table_cache = table_cache
+        self._lock = threading.Lock()
+
+    def replay(self, segment_id: str | None) -> list[ReplayResult]:
+        """Replays one letter, or raises; without an id, all letters, with an outcome for each."""
+        self._table_cache.invalidate_all()
+        with self._lock:
+            if segment_id is not None:
+                letter = self._dead_letters.get(segment_id)
+                self._replay(letter)
+                return [ReplayResult(letter)]
+            results: list[ReplayResult] = []
+            for letter in self._dead_letters.list_all():
+                try:
+                    self._replay(letter)
+                    results.append(ReplayResult(letter))
+                except SwanLakeError as error:
+                    results.append(ReplayResult(letter, error.message))
+            return results
+
+    def _replay(self, letter: DeadLetter) -> None:
+        check_replayable(letter)
+        segment_id = UUID(letter.segment_id)
+        with self._state.lock:
+            queued = self._state.index.segments.get(segment_id)
+            state = self._state.coordinator.tables.get(queued.table) if queued else None
+            is_flushing = state is not None and segment_id in state.flushing
+        if is_flushing:
+            raise QueueUnavailable(
+                f"The flush that made {letter.segment_id} a dead letter is not over yet; try again."
+            )
+        # A segment that is queued already was adopted after an interrupted replay.
+        if queued is None:
+            target = self._table_cache.find(letter.catalog, letter.schema, letter.table)
+            # The segment keeps its id: if it is in the lake by now, the ledger knows.
+            self._state.record_sealed(
+                restore_segment(letter, self._dead_letters, target, self._store)
+            )
+        self._dead_letters.remove(letter)
+
+
 def check_replayable(letter: DeadLetter) -> None:
-    """Raises if there is nothing in a letter that could be replayed."""
+    """Raises if a letter holds no rows to replay."""
     if not letter.replayable:
         raise InvalidRequest(
             f"The dead letter {letter.segment_id} holds damaged bytes and no rows to replay.",
@@ -30,26 +87,29 @@ def check_replayable(letter: DeadLetter) -> None:
         )
 
 
-def replayed(letter: DeadLetter, letters: DeadLetters, target: Target, store: Store) -> SegmentFile:
-    """Writes the segment; the letter can go then."""
+def restore_segment(
+    letter: DeadLetter, letters: DeadLetters, target: CachedTable, store: SegmentStore
+) -> SegmentFile:
+    """Writes the rows of a letter as a segment; the letter can be removed then."""
     check_replayable(letter)
     try:
-        content = letters.open(letter)
+        content = letters.read(letter)
     except SegmentDamaged as damaged:
         raise InvalidRequest(
             f"The dead letter {letter.segment_id} cannot be read: {damaged}.",
             identifier="NOT_REPLAYABLE",
         ) from damaged
-    header = Header(content.header.id, target.table, content.header.created_at)
-    schema = header.schema(content.schema, _columns(content, target))
-    named = [batch.ingest for batch in content.batches]
-    segment = store.write_sealed(header, schema, zip(content.record_batches(), named, strict=True))
-    letters.put_rest(letter, content)
+    header = SegmentHeader(content.header.id, target.table, content.header.created_at)
+    schema = header.schema(content.schema, _match_columns(content, target))
+    batch_ids = (batch.batch_id for batch in content.batches)
+    rows = zip(content.record_batches(), batch_ids, strict=True)
+    segment = store.write_sealed(header, schema, rows)
+    letters.add_unreplayed_parts(letter, content)
     return segment
 
 
-def _columns(content: Segment, target: Target) -> list[Column]:
-    """What the columns are in the target: what they were, or in another table those so named."""
+def _match_columns(content: Segment, target: CachedTable) -> list[Column]:
+    """The target's columns for those of a letter: by id in the same table, else by name."""
     if content.header.table == target.table:
         return nested_columns(content.schema)
     by_name = {folded(column.name): column for column in target.layout.columns}
@@ -60,5 +120,5 @@ def _columns(content: Segment, target: Target) -> list[Column]:
             f"{content.header.id} has values for it. Add the column to replay it.",
             identifier="NOT_REPLAYABLE",
         )
-    # Without what is below them: there too, names decide.
+    # Nested fields are left out, so they are matched by name as well.
     return [Column(by_name[folded(name)].id, name, "") for name in content.schema.names]

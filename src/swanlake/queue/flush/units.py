@@ -1,33 +1,34 @@
-"""What a flush does: the segments of a table become Parquet files. It runs anywhere.
+"""Flush units: segments of a table become Parquet files, in any process.
 
-Segments know the ids of the columns their rows are for, so a table may have changed since: columns
-that were renamed are found, new ones get their default, dropped ones are left out, and values are
-cast to what the column is. Where their files cannot be seen, the server that has them is asked.
+Segments carry column ids, so the table may have changed since: renamed columns match, new ones get
+their default, dropped ones are left out, and values are cast to the current type. A worker that
+does not see the files of the segments fetches them from their server.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 from uuid import UUID
 
 import duckdb
 import pyarrow as pa
 
-from swanlake.lake import datafile
-from swanlake.lake.layout import Column, DataFile, Table
-from swanlake.lake.types import default_sql, duckdb_type
-from swanlake.pipeline.loans import Loan
-from swanlake.pipeline.sharing import check_directory
-from swanlake.pipeline.stand_ins import for_spark
-from swanlake.queue.names import Ingest
-from swanlake.queue.segment import (
+from swanlake.jobs.segment_transfer.grants import TransferGrant
+from swanlake.jobs.shared_directories import check_directory_visible
+from swanlake.jobs.spark.casts import spark_column
+from swanlake.lake.files import datafile
+from swanlake.lake.model.layout import Column, DataFile, Table
+from swanlake.lake.model.types import default_sql, duckdb_type
+from swanlake.queue.storage.segment import (
     Damage,
     Segment,
     SegmentDamaged,
+    SegmentRef,
     column_ids,
     open_segment,
     schema_as_of,
@@ -36,62 +37,44 @@ from swanlake.sql.quoting import identifier
 
 _VIEW = "__swanlake_segment_"
 
-# Batches in a mapped file begin where the one before ended. Arrow's engine copes with that, and
-# would say so on standard error for every batch.
+# Batches in a mapped file are not aligned. Arrow's engine copes, but would print a warning for
+# every batch.
 os.environ.setdefault("ACERO_ALIGNMENT_HANDLING", "ignore")
 
 
 @dataclass(frozen=True)
-class SegmentRef:
-    """A segment in a file, and how much of the file counts."""
-
-    id: UUID
-    path: str
-    size: int
-    #: Batches that came another way already.
-    skip: frozenset[Ingest] = frozenset()
-
-
-@dataclass(frozen=True)
-class UnitResult:
-    """What a unit wrote; nothing refers to the files yet."""
+class FlushResult:
+    """The files a unit wrote; they are not committed yet."""
 
     files: tuple[DataFile, ...]
-    rows: int
     damages: Mapping[UUID, tuple[Damage, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class FlushUnit:
-    """Segments that become files of a table, in the order of the segments."""
+    """Writes segments as files of a table, in the order of the segments."""
 
     table: Table
     segments: tuple[SegmentRef, ...]
-    #: For workers elsewhere, which may not see the files of the segments.
-    loan: Loan | None = None
+    #: For remote workers, which may not see the files of the segments.
+    grant: TransferGrant | None = None
 
-    def run(self, connection: duckdb.DuckDBPyConnection) -> UnitResult:
-        """Writes the files."""
-        if self.loan is not None:
-            check_directory(self.table)
-        segments = [opened(one, self.loan) for one in self.segments]
+    def run(self, connection: duckdb.DuckDBPyConnection) -> FlushResult:
+        if self.grant is not None:
+            check_directory_visible(self.table)
+        segments = [read_segment(ref, self.grant) for ref in self.segments]
         with segments_as_query(connection, segments, self.table) as query:
             files = datafile.write_files(connection, query, self.table)
-        return UnitResult(
-            tuple(files),
-            sum(file.record_count for file in files),
-            {segment.header.id: tuple(segment.damages) for segment in segments if segment.damages},
-        )
+        return FlushResult(tuple(files), _damages(segments))
 
-    def undo(self, result: UnitResult) -> None:
-        """Removes the files."""
+    def undo(self, result: FlushResult) -> None:
         datafile.remove_files(self.table, result.files)
 
     def rows(self, connection: duckdb.DuckDBPyConnection) -> Iterator[pa.RecordBatch]:
-        """The rows, for a transform: in types that Spark has."""
-        segments = [opened(one, self.loan) for one in self.segments]
+        """The rows for a transform, in types that Spark has."""
+        segments = [read_segment(ref, self.grant) for ref in self.segments]
         columns = ", ".join(
-            f"{_cast(for_spark(column), identifier(column.name))} AS {identifier(column.name)}"
+            f"{_cast(spark_column(column), identifier(column.name))} AS {identifier(column.name)}"
             for column in self.table.columns
         )
         with segments_as_query(connection, segments, self.table) as query:
@@ -100,24 +83,26 @@ class FlushUnit:
 
 @dataclass(frozen=True)
 class CheckUnit:
-    """Looks for damage in segments; it writes nothing."""
+    """Finds damage in segments; writes nothing."""
 
     segments: tuple[SegmentRef, ...]
-    loan: Loan | None = None
+    grant: TransferGrant | None = None
 
     def run(self, connection: duckdb.DuckDBPyConnection) -> dict[UUID, tuple[Damage, ...]]:
-        """What is damaged, by segment."""
-        segments = [opened(one, self.loan) for one in self.segments]
-        return {one.header.id: tuple(one.damages) for one in segments if one.damages}
+        """The damages, by segment."""
+        return _damages([read_segment(ref, self.grant) for ref in self.segments])
 
     def undo(self, result: object) -> None:
-        """There is nothing to undo."""
+        """Does nothing: no file was written."""
 
 
 def plan_units(
-    table: Table, segments: Sequence[SegmentRef], unit_bytes: int, loan: Loan | None = None
+    table: Table,
+    segments: Sequence[SegmentRef],
+    unit_bytes: int,
+    grant: TransferGrant | None = None,
 ) -> list[FlushUnit]:
-    """The segments in units of about a size, in order."""
+    """Groups segments into units of about the same size, in order."""
     units: list[list[SegmentRef]] = []
     size = 0
     for segment in segments:
@@ -126,22 +111,27 @@ def plan_units(
             size = 0
         units[-1].append(segment)
         size += segment.size
-    return [FlushUnit(table, tuple(unit), loan) for unit in units]
+    return [FlushUnit(table, tuple(unit), grant) for unit in units]
 
 
-def opened(one: SegmentRef, loan: Loan | None) -> Segment:
-    """A segment from its file or, on loan, from its server if the file is not to be seen here."""
-    if loan is None:
-        return open_segment(one.path, one.size, one.skip)
+def _damages(segments: Sequence[Segment]) -> dict[UUID, tuple[Damage, ...]]:
+    return {segment.header.id: tuple(segment.damages) for segment in segments if segment.damages}
+
+
+def read_segment(ref: SegmentRef, grant: TransferGrant | None) -> Segment:
+    """A segment from its file; with a grant, from its server if the file is not visible."""
+    if grant is None:
+        return open_segment(ref.path, ref.size, ref.skip)
     with suppress(OSError, SegmentDamaged):
-        if os.path.getsize(one.path) >= one.size:
-            segment = open_segment(one.path, one.size, one.skip)
-            if segment.header.id == one.id:
+        if os.path.getsize(ref.path) >= ref.size:
+            segment = open_segment(ref.path, ref.size, ref.skip)
+            if segment.header.id == ref.id:
                 return segment
-    from swanlake.pipeline.fetch import fetched  # with Flight, which is not the queue's business
+    # Imported late: Flight is only needed here.
+    from swanlake.jobs.segment_transfer.fetch import fetched_segment
 
-    with fetched(loan, str(one.id), one.size) as path:
-        return open_segment(path, one.size, one.skip)
+    with fetched_segment(grant, str(ref.id), ref.size) as path:
+        return open_segment(path, ref.size, ref.skip)
 
 
 @contextmanager
@@ -151,54 +141,38 @@ def segments_as_query(
     table: Table,
     name: str = _VIEW,
 ) -> Iterator[str]:
-    """A query for the rows of segments, with the columns of a table as it is now.
+    """A query for the rows of segments, with the current columns of a table.
 
-    It reads Arrow tables over mapped files: nothing is copied, and it can be run again.
+    It reads Arrow tables over mapped files: nothing is copied, and it can run more than once.
     """
-    views: list[str] = []
     queries: list[str] = []
-    try:
+    with ExitStack() as registered:
         for schema, group in _by_schema(segments, table):
-            view = f"{name}{len(views)}"
+            view = f"{name}{len(queries)}"
             batches = [batch for segment in group for batch in segment.record_batches(schema)]
             connection.register(view, pa.Table.from_batches(batches, schema))
-            views.append(view)
+            registered.callback(connection.unregister, view)
             queries.append(_select(view, schema, table))
-        yield "\nUNION ALL ".join(queries) or _nothing(table)
-    finally:
-        for view in views:
-            connection.unregister(view)
+        yield "\nUNION ALL ".join(queries) or _empty_query(table)
 
 
 def _by_schema(segments: Sequence[Segment], table: Table) -> Iterator[tuple[Any, list[Segment]]]:
-    """Neighbours whose columns are the same, as one; structs as the table calls their fields."""
-    group: list[Segment] = []
-    schema: Any = None
-    for segment in segments:
-        own = schema_as_of(segment.schema, table.columns)
-        if group and not _same_columns(schema, own):
-            yield schema, group
-            group = []
-        schema = schema if group else own
-        group.append(segment)
-    if group:
-        yield schema, group
-
-
-def _same_columns(one: Any, other: Any) -> bool:
-    return one.remove_metadata() == other.remove_metadata() and column_ids(one) == column_ids(other)
+    """Groups adjacent segments with the same columns, under the current struct field names."""
+    pairs = [(schema_as_of(segment.schema, table.columns), segment) for segment in segments]
+    for (schema, _), group in groupby(pairs, key=lambda pair: (pair[0], column_ids(pair[0]))):
+        yield schema, [segment for _, segment in group]
 
 
 def _select(view: str, schema: Any, table: Table) -> str:
-    given = dict(zip(column_ids(schema), map(identifier, schema.names), strict=True))
+    names = dict(zip(column_ids(schema), map(identifier, schema.names), strict=True))
     values = ", ".join(
-        f"{_cast(column, given.get(column.id) or default_sql(column))} AS {identifier(column.name)}"
+        f"{_cast(column, names.get(column.id) or default_sql(column))} AS {identifier(column.name)}"
         for column in table.columns
     )
     return f"SELECT {values} FROM {identifier(view)}"
 
 
-def _nothing(table: Table) -> str:
+def _empty_query(table: Table) -> str:
     columns = ", ".join(
         f"{_cast(column, 'NULL')} AS {identifier(column.name)}" for column in table.columns
     )

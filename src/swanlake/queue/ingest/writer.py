@@ -1,12 +1,13 @@
-"""Appending to a table's open segment: whoever comes while a write is under way shares the next.
+"""Group commit: concurrent appends to a table's open segment share one write and one sync.
 
-The first to come writes for all who wait, then hands over to the next of them. Small inserts of
-many clients so become one record batch and one sync.
+The first caller writes for all waiting callers, then hands over to the next one in line. Small
+inserts of many clients become one record batch.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -14,58 +15,59 @@ from typing import Any
 
 import pyarrow as pa
 
+from swanlake._internal.waiting import wait
 from swanlake.errors import QueueStateUnknown, QueueUnavailable
-from swanlake.lake.layout import Table
-from swanlake.queue.names import Ingest, QueueTable
-from swanlake.queue.store import OpenSegment, Store
+from swanlake.lake.model.layout import Table
+from swanlake.lake.model.table_ref import TableRef
+from swanlake.queue.batch_ids import BatchId
+from swanlake.queue.storage.store import OpenSegmentFile, SegmentStore
 
-_CHECK_SECONDS = 0.05
-#: How long a disk may take; then nobody can say whether the rows are kept.
+#: How long a write may take before its outcome is reported as unknown.
 _WRITE_SECONDS = 60.0
-_ROWS_AT_ONCE = 100_000
+_MAX_GROUP_ROWS = 100_000
 
 
 @dataclass(eq=False)
-class _Entry:
-    """Rows that wait to be written, and what became of them."""
+class _PendingWrite:
+    """Rows that wait to be written, and the outcome."""
 
     batch: Any
     layout: Table
-    ingest: Ingest | None
-    #: Set when the rows are written or refused, or when it is the caller's turn to write.
+    batch_id: BatchId | None
+    #: Set when the rows are written or refused, or when the caller is to write the next group.
     woken: threading.Event = field(default_factory=threading.Event)
     done: bool = False
     error: Exception | None = None
 
 
 class TableWriter:
-    """The open segment of one table, and those who wait to write to it."""
+    """The open segment of one table, and the callers waiting to write to it."""
 
     def __init__(
         self,
-        table: QueueTable,
-        store: Store,
+        table: TableRef,
+        store: SegmentStore,
         clock: Callable[[], float],
-        written: Callable[[OpenSegment], None],
-        sealed: Callable[[OpenSegment], None],
+        on_written: Callable[[OpenSegmentFile], None],
+        on_sealed: Callable[[OpenSegmentFile], None],
     ) -> None:
         self._table = table
         self._store = store
         self._clock = clock
-        self._written = written
-        self._sealed = sealed
+        self._on_written = on_written
+        self._on_sealed = on_sealed
         self._lock = threading.Lock()
         self._writing = False
-        self._waiting: list[_Entry] = []
+        self._waiting: list[_PendingWrite] = []
         #: Held while the segment changes.
         self._segment_lock = threading.Lock()
-        self._segment: OpenSegment | None = None
+        self._segment: OpenSegmentFile | None = None
 
     def append(
-        self, batch: Any, layout: Table, ingest: Ingest | None, check: Callable[[], None]
+        self, batch: Any, layout: Table, batch_id: BatchId | None, check: Callable[[], None]
     ) -> None:
         """Returns when the rows are on disk; raises if they are not."""
-        entry = _Entry(batch, layout, ingest)
+        entry = _PendingWrite(batch, layout, batch_id)
         with self._lock:
             self._waiting.append(entry)
             writes = not self._writing
@@ -77,44 +79,42 @@ class TableWriter:
         if entry.error is not None:
             raise entry.error
 
-    def seal(self, segment: OpenSegment | None = None) -> None:
-        """Closes the open segment, or that very one if it still is."""
+    def seal(self, segment: OpenSegmentFile | None = None) -> None:
+        """Seals the open segment; with an argument, only if that segment is still the open one."""
         with self._segment_lock:
             self._seal(segment)
 
-    def _seal(self, segment: OpenSegment | None = None) -> None:
+    def _seal(self, segment: OpenSegmentFile | None = None) -> None:
         if self._segment is None or (segment is not None and segment is not self._segment):
             return
         closing, self._segment = self._segment, None
         if closing.rows:
             closing.seal()
-            self._sealed(closing)
+            self._on_sealed(closing)
 
-    def _wait(self, entry: _Entry, check: Callable[[], None]) -> None:
-        waited = 0.0
-        while not entry.woken.wait(_CHECK_SECONDS):
+    def _wait(self, entry: _PendingWrite, check: Callable[[], None]) -> None:
+        def check_unless_writing() -> None:
             try:
                 check()
             except BaseException:
                 if self._withdraw(entry):
                     raise
-                # It is being written. How that ends is what the caller has to be told.
-            waited += _CHECK_SECONDS
-            if waited > _WRITE_SECONDS:
-                if self._withdraw(entry):
-                    raise QueueUnavailable(
-                        f"The queue's disk did not answer for {_WRITE_SECONDS:g} s. Nothing was "
-                        "written."
-                    )
-                if entry.woken.is_set():
-                    continue  # its turn has come, or its end, in this very moment
-                raise QueueStateUnknown(
-                    f"The queue's disk did not answer for {_WRITE_SECONDS:g} s; it is not known "
-                    "whether the rows are kept."
-                )
+                # The rows are being written: the caller must learn the outcome.
 
-    def _withdraw(self, entry: _Entry) -> bool:
-        """Takes rows back that nobody has begun to write; False if it is too late for that."""
+        if wait(entry.woken.wait, check_unless_writing, time.monotonic() + _WRITE_SECONDS):
+            return
+        if self._withdraw(entry):
+            raise QueueUnavailable(
+                f"The queue's disk did not answer for {_WRITE_SECONDS:g} s. Nothing was written."
+            )
+        if not entry.woken.is_set():  # it may have been woken since the deadline
+            raise QueueStateUnknown(
+                f"The queue's disk did not answer for {_WRITE_SECONDS:g} s; it is not known "
+                "whether the rows are kept."
+            )
+
+    def _withdraw(self, entry: _PendingWrite) -> bool:
+        """Cancels a write that has not started; False if it is too late."""
         with self._lock:
             if entry not in self._waiting or entry.woken.is_set():
                 return False
@@ -123,10 +123,13 @@ class TableWriter:
 
     def _write_for_all(self) -> None:
         with self._lock:
-            entries = self._take()
+            group = self._next_group()
         try:
-            for _, group in groupby(entries, key=_kind):
-                self._write(list(group))
+            # Rows of equal types fit in one batch; types include the time zone of the session.
+            for _, entries in groupby(
+                group, lambda entry: (entry.layout.columns, entry.batch.schema)
+            ):
+                self._write(list(entries))
         finally:
             with self._lock:
                 if self._waiting:
@@ -134,35 +137,35 @@ class TableWriter:
                 else:
                     self._writing = False
 
-    def _take(self) -> list[_Entry]:
-        """Those who are written together now: the first at least, then as many as fit."""
+    def _next_group(self) -> list[_PendingWrite]:
+        """Removes and returns the first waiting write, and as many more as fit the limit."""
         rows = count = 0
         for entry in self._waiting:
             rows += entry.batch.num_rows
-            if count and rows > _ROWS_AT_ONCE:
+            if count and rows > _MAX_GROUP_ROWS:
                 break
             count += 1
-        taken, self._waiting = self._waiting[:count], self._waiting[count:]
-        return taken
+        group, self._waiting = self._waiting[:count], self._waiting[count:]
+        return group
 
-    def _write(self, entries: list[_Entry]) -> None:
+    def _write(self, entries: list[_PendingWrite]) -> None:
         error: Exception | None = None
         try:
             with self._segment_lock:
                 segment = self._segment_for(entries[0].layout, entries[0].batch.schema)
                 try:
-                    segment.append(_combined(_new(entries, segment)))
+                    segment.append(_combined(entries, segment))
                 except QueueUnavailable:
-                    self._seal()  # a file that could not be written once is not written again
+                    self._seal()  # a file whose write failed is not appended to again
                     raise
-                self._written(segment)
-        except Exception as failed:  # noqa: BLE001 - each caller raises it as its own
-            error = failed
+                self._on_written(segment)
+        except Exception as failure:  # noqa: BLE001 - every caller of the group raises it
+            error = failure
         for entry in entries:
             entry.error, entry.done = error, True
             entry.woken.set()
 
-    def _segment_for(self, layout: Table, arrow_schema: Any) -> OpenSegment:
+    def _segment_for(self, layout: Table, arrow_schema: Any) -> OpenSegmentFile:
         if self._segment is not None and self._segment.columns != layout.columns:
             self._seal()
         if self._segment is None:
@@ -172,28 +175,18 @@ class TableWriter:
         return self._segment
 
 
-def _kind(entry: _Entry) -> tuple[Any, Any]:
-    """What rows must have in common to be one batch; the time zone of a session is in its types."""
-    return entry.layout.columns, entry.batch.schema
+def _combined(
+    entries: list[_PendingWrite], segment: OpenSegmentFile
+) -> list[tuple[Any, BatchId | None]]:
+    """All rows without a batch id as one batch; batches with an id stay separate.
 
-
-def _new(entries: list[_Entry], segment: OpenSegment) -> list[_Entry]:
-    """Without batches that were given up as lost and sent again, and came after all."""
-    named: set[Ingest] = set()
-    new: list[_Entry] = []
-    for entry in entries:
-        if entry.ingest is not None:
-            if entry.ingest in segment.taken or entry.ingest in named:
-                continue
-            named.add(entry.ingest)
-        new.append(entry)
-    return new
-
-
-def _combined(entries: list[_Entry]) -> list[tuple[Any, Ingest | None]]:
-    """One batch of all rows without a name of their own; the others stay what they are called."""
-    plain = [entry.batch for entry in entries if entry.ingest is None]
-    named = [(entry.batch, entry.ingest) for entry in entries if entry.ingest is not None]
+    Drops batches that a producer sent again while the first attempt was still under way.
+    """
+    plain = [entry.batch for entry in entries if entry.batch_id is None]
     if len(plain) > 1:
         plain = [pa.concat_batches(plain)]
-    return [*((batch, None) for batch in plain), *named]
+    named: dict[BatchId, Any] = {}
+    for entry in entries:
+        if entry.batch_id is not None and entry.batch_id not in segment.batch_ids:
+            named.setdefault(entry.batch_id, entry.batch)
+    return [*((batch, None) for batch in plain), *((batch, id) for id, batch in named.items())]

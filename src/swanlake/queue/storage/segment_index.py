@@ -1,69 +1,73 @@
-"""The segments that a queue holds: those on their way to the lake, and those that linger.
+"""The segments of a queue: those on their way to the lake, and those retained for readers.
 
-A transaction that sees the lake as it was does not see what was flushed since. For such readers a
-segment stays after its flush, until the last of them is gone.
+A transaction that reads an older snapshot of the lake does not see rows flushed since. For such
+readers a flushed segment is retained until the last of them is released.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from uuid import UUID
 
-from swanlake.queue.names import QueueTable
-from swanlake.queue.store import SegmentFile
+from swanlake.lake.model.table_ref import TableRef
+from swanlake.queue.storage.store import SegmentFile
 
 
-class Reader:
-    """A transaction that may see the lake as it was."""
+class SnapshotReader:
+    """A transaction that may read an older snapshot of the lake."""
 
 
-class Holdings:
-    """Segments by id, and what they occupy; whoever changes them holds the queue's lock."""
+class SegmentIndex:
+    """Segments by id, and the bytes they occupy; callers hold the queue's lock."""
 
     def __init__(self) -> None:
         self.segments: dict[UUID, SegmentFile] = {}
         self.bytes = 0
         self._sizes: dict[UUID, int] = {}
-        self._readers: set[Reader] = set()
-        self._lingering: dict[SegmentFile, set[Reader]] = {}
+        self._readers: set[SnapshotReader] = set()
+        self._retained: dict[SegmentFile, set[SnapshotReader]] = {}
 
-    def put(self, segment: SegmentFile) -> None:
-        """A segment is here, or has grown."""
+    def add(self, segment: SegmentFile) -> None:
+        """Adds a segment, or updates the size of one that has grown."""
         self.segments[segment.id] = segment
         self.bytes += segment.size - self._sizes.get(segment.id, 0)
         self._sizes[segment.id] = segment.size
 
-    def drop(self, segments: Iterable[SegmentFile]) -> None:
-        """Segments are on their way no more."""
+    def remove(self, segments: Iterable[SegmentFile]) -> None:
+        """Removes segments that were flushed."""
         for segment in segments:
             del self.segments[segment.id]
             self.bytes -= self._sizes.pop(segment.id)
 
-    def of(self, table: QueueTable, reader: Reader | None = None) -> list[SegmentFile]:
-        """The segments of a table, oldest first; with those that linger for a reader."""
-        lingering = [one for one, readers in self._lingering.items() if reader in readers]
-        found = {one.id: one for one in [*lingering, *self.segments.values()] if one.table == table}
-        return [found[id] for id in sorted(found)]
+    def find(self, table: TableRef, reader: SnapshotReader | None = None) -> list[SegmentFile]:
+        """The segments of a table, oldest first; with those retained for the reader."""
+        retained = [segment for segment, readers in self._retained.items() if reader in readers]
+        by_id = {
+            segment.id: segment
+            for segment in [*retained, *self.segments.values()]
+            if segment.table == table
+        }
+        return [by_id[id] for id in sorted(by_id)]
 
-    def enter(self) -> Reader:
+    def register_reader(self) -> SnapshotReader:
         """A new reader."""
-        reader = Reader()
+        reader = SnapshotReader()
         self._readers.add(reader)
         return reader
 
-    def leave(self, reader: Reader) -> list[SegmentFile]:
-        """The segments that lingered for this reader alone; they can be removed."""
+    def release_reader(self, reader: SnapshotReader) -> list[SegmentFile]:
+        """The segments that were retained for this reader alone; they can be removed."""
         self._readers.discard(reader)
-        for readers in self._lingering.values():
+        for readers in self._retained.values():
             readers.discard(reader)
-        gone = [one for one, readers in self._lingering.items() if not readers]
-        for segment in gone:
-            del self._lingering[segment]
-        return gone
+        removable = [segment for segment, readers in self._retained.items() if not readers]
+        for segment in removable:
+            del self._retained[segment]
+        return removable
 
-    def linger(self, segments: list[SegmentFile]) -> list[SegmentFile]:
-        """Keeps flushed segments for the readers there are; gives back those to be removed."""
+    def retain(self, segments: Sequence[SegmentFile]) -> Sequence[SegmentFile]:
+        """Retains flushed segments for the registered readers; returns those to remove now."""
         if not self._readers:
             return segments
-        self._lingering |= {segment: set(self._readers) for segment in segments}
+        self._retained |= {segment: set(self._readers) for segment in segments}
         return []

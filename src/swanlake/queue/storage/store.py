@@ -1,6 +1,6 @@
 """Segments on disk: one directory per server, one folder per table, one file per segment.
 
-What is acknowledged is on disk: contents by ``fdatasync``, names by a sync of their directory.
+Acknowledged rows are on disk: contents by ``fdatasync``, names by an fsync of their directory.
 """
 
 from __future__ import annotations
@@ -14,20 +14,21 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from swanlake._internal.disk import fsync_path, make_directories
 from swanlake.errors import QueueUnavailable, SwanLakeError
-from swanlake.lake.disk import make_directories, sync
-from swanlake.lake.ids import uuid7
-from swanlake.lake.layout import Column, Table
-from swanlake.queue.names import Ingest, QueueTable
-from swanlake.queue.producers import Taken
-from swanlake.queue.segment import (
+from swanlake.lake.model.ids import uuid7
+from swanlake.lake.model.layout import Column, Table
+from swanlake.lake.model.table_ref import TableRef
+from swanlake.queue.batch_ids import BatchId, BatchIdSet
+from swanlake.queue.names import segment_folder
+from swanlake.queue.storage.segment import (
     END,
     Encoder,
-    Header,
     Segment,
+    SegmentHeader,
+    SegmentRef,
     open_segment,
 )
-from swanlake.queue.work import SegmentRef
 
 SUFFIX = ".arrows"
 _PARTIAL = ".partial"
@@ -35,14 +36,14 @@ _FLUSHED = "flushed"
 
 
 class SegmentFile:
-    """A segment that this process writes, or found."""
+    """A segment in the directory of this server."""
 
-    def __init__(self, path: Path, header: Header, size: int = 0, rows: int = 0) -> None:
+    def __init__(self, path: Path, header: SegmentHeader, size: int = 0, rows: int = 0) -> None:
         self.path = path
         self.header = header
-        #: The batches in it that their producers gave a name.
-        self.taken = Taken()
-        #: What is acknowledged; anything beyond it in the file does not count.
+        #: The ids of its batches, as far as producers gave them.
+        self.batch_ids = BatchIdSet()
+        #: The acknowledged bytes; anything beyond them in the file does not count.
         self.size = size
         self.rows = rows
 
@@ -51,47 +52,47 @@ class SegmentFile:
         return self.header.id
 
     @property
-    def table(self) -> QueueTable:
+    def table(self) -> TableRef:
         return self.header.table
 
-    def reference(self, skip: frozenset[Ingest] = frozenset()) -> SegmentRef:
-        """What a worker needs to find it."""
+    def reference(self, skip: frozenset[BatchId] = frozenset()) -> SegmentRef:
+        """What a worker needs to read it."""
         return SegmentRef(self.id, str(self.path), self.size, skip)
 
-    def open(self) -> Segment:
-        """What is acknowledged of it; it stays readable when the file is removed."""
+    def read(self) -> Segment:
+        """The acknowledged rows; they stay readable when the file is removed."""
         return open_segment(str(self.path), self.size)
 
 
-class OpenSegment(SegmentFile):
+class OpenSegmentFile(SegmentFile):
     """The segment of a table to which rows are appended."""
 
-    def __init__(self, path: Path, header: Header, layout: Table, arrow_schema: Any) -> None:
+    def __init__(self, path: Path, header: SegmentHeader, layout: Table, arrow_schema: Any) -> None:
         super().__init__(path, header)
         self.columns: tuple[Column, ...] = layout.columns
         self._encoder = Encoder(header.schema(arrow_schema, layout.columns))
         self._sequence = 0
 
-    def append(self, batches: Sequence[tuple[Any, Ingest | None]]) -> None:
-        """Adds batches, all of them or none; they are on disk when it returns."""
+    def append(self, batches: Sequence[tuple[Any, BatchId | None]]) -> None:
+        """Appends all batches, or none on an error; they are on disk when it returns."""
         if not batches:
             return
         data = bytearray() if self.size else bytearray(self._encoder.start)
         sequence, rows = self._sequence, 0
-        for batch, ingest in batches:
-            data += self._encoder.encode(batch, sequence, ingest)
+        for batch, batch_id in batches:
+            data += self._encoder.encode(batch, sequence, batch_id)
             sequence += 1
             rows += batch.num_rows
         self._write(data)
         self._sequence = sequence
         self.size += len(data)
         self.rows += rows
-        for _, ingest in batches:
-            if ingest is not None:
-                self.taken.add(ingest)
+        for _, batch_id in batches:
+            if batch_id is not None:
+                self.batch_ids.add(batch_id)
 
     def seal(self) -> None:
-        """Marks the end, so that a reader knows that nothing was cut off; best effort."""
+        """Writes the end marker, by which readers know that nothing was cut off; best effort."""
         with suppress(QueueUnavailable):
             self._write(END)
             self.size += len(END)
@@ -105,17 +106,17 @@ class OpenSegment(SegmentFile):
                 _write_all(descriptor, data, self.size)
                 os.fdatasync(descriptor)
                 for directory in directories:
-                    sync(directory)
+                    fsync_path(directory)
             except OSError:
                 self._undo(descriptor)
                 raise
             finally:
                 os.close(descriptor)
-        except OSError as failed:
-            raise unwritable(self.path, failed) from failed
+        except OSError as error:
+            raise write_failed(self.path, error) from error
 
     def _undo(self, descriptor: int) -> None:
-        # Should this fail as well, readers of this process still stop at what is acknowledged.
+        # If this fails too, readers of this process still stop at the acknowledged size.
         with suppress(OSError):
             if self.size:
                 os.ftruncate(descriptor, self.size)
@@ -123,7 +124,7 @@ class OpenSegment(SegmentFile):
                 self.path.unlink()
 
 
-class Store:
+class SegmentStore:
     """The segments of one server."""
 
     def __init__(self, root: Path, server: Path) -> None:
@@ -131,16 +132,16 @@ class Store:
         self._server = server
 
     def new_segment(
-        self, table: QueueTable, layout: Table, arrow_schema: Any, at: float
-    ) -> OpenSegment:
-        """A segment that comes to disk with its first rows."""
-        header = Header(uuid7(), table, at)
-        return OpenSegment(self._path(header), header, layout, arrow_schema)
+        self, table: TableRef, layout: Table, arrow_schema: Any, at: float
+    ) -> OpenSegmentFile:
+        """A new segment; its file is created with its first rows."""
+        header = SegmentHeader(uuid7(), table, at)
+        return OpenSegmentFile(self._path(header), header, layout, arrow_schema)
 
     def write_sealed(
-        self, header: Header, schema: Any, batches: Iterator[tuple[Any, Ingest | None]]
+        self, header: SegmentHeader, schema: Any, batches: Iterator[tuple[Any, BatchId | None]]
     ) -> SegmentFile:
-        """Any number of rows as a segment of their own: it is there whole, or not at all."""
+        """Writes any number of rows as a new segment; its file appears complete or not at all."""
         encoder = Encoder(schema)
         path = self._path(header)
         segment = SegmentFile(path, header)
@@ -150,38 +151,38 @@ class Store:
             with partial.open("wb", buffering=0) as file:
                 descriptor = file.fileno()
                 size = _write_all(descriptor, encoder.start, 0)
-                for sequence, (batch, ingest) in enumerate(batches):
-                    data = encoder.encode(batch, sequence, ingest)
+                for sequence, (batch, batch_id) in enumerate(batches):
+                    data = encoder.encode(batch, sequence, batch_id)
                     size += _write_all(descriptor, data, size)
                     segment.rows += batch.num_rows
-                    if ingest is not None:
-                        segment.taken.add(ingest)
+                    if batch_id is not None:
+                        segment.batch_ids.add(batch_id)
                 segment.size = size + _write_all(descriptor, END, size)
                 os.fdatasync(descriptor)
             partial.rename(path)
             for directory in directories:
-                sync(directory)
-        except OSError as failed:
-            if isinstance(failed, SwanLakeError):
-                raise  # a timeout is an OSError as well
+                fsync_path(directory)
+        except OSError as error:
+            if isinstance(error, SwanLakeError):
+                raise  # some of our errors are OSErrors too, such as timeouts
             path.unlink(missing_ok=True)
-            raise unwritable(path, failed) from failed
+            raise write_failed(path, error) from error
         finally:
             partial.unlink(missing_ok=True)
         return segment
 
-    def take_over(self, directory: Path) -> Iterator[Path]:
-        """Moves the segments of another server here, and says where each is now."""
+    def adopt(self, directory: Path) -> Iterator[Path]:
+        """Moves the segments of another server to this one; yields each new path."""
         for path in sorted(directory.glob(f"*/*/*{SUFFIX}")):
-            if not path.stat().st_size:  # made, and never written to
+            if not path.stat().st_size:  # created, and never written to
                 path.unlink()
                 continue
-            place = self._server / path.relative_to(directory)
-            changed = make_directories(str(place.parent))
-            path.rename(place)
-            yield place
+            target = self._server / path.relative_to(directory)
+            changed = make_directories(str(target.parent))
+            path.rename(target)
+            yield target
             for folder in changed:
-                sync(folder)
+                fsync_path(folder)
         for path in directory.glob(f"*/*/*{_PARTIAL}"):
             path.unlink()  # never acknowledged
 
@@ -191,44 +192,44 @@ class Store:
         content = open_segment(str(path), size)
         segment = SegmentFile(path, content.header, size, content.rows)
         for batch in content.batches:
-            if batch.ingest is not None:
-                segment.taken.add(batch.ingest)
+            if batch.batch_id is not None:
+                segment.batch_ids.add(batch.batch_id)
         return segment
 
     def remove(self, segment: SegmentFile, keep: bool) -> None:
-        """Lets go of a segment that is in the lake, or puts it where it is kept for a while."""
+        """Deletes a flushed segment, or moves it to where it is kept for the retention."""
         if keep:
-            place = self.root / _FLUSHED / segment.table.folder / segment.path.name
-            make_directories(str(place.parent))
+            retained = self.root / _FLUSHED / segment_folder(segment.table) / segment.path.name
+            make_directories(str(retained.parent))
             with suppress(FileNotFoundError):
                 os.utime(segment.path)
-                segment.path.rename(place)
+                segment.path.rename(retained)
         segment.path.unlink(missing_ok=True)
 
-    def remove_kept(self, older_than_seconds: float) -> None:
-        """Removes flushed segments that were kept for long enough."""
+    def remove_expired(self, older_than_seconds: float) -> None:
+        """Deletes flushed segments whose retention is over."""
         for path in (self.root / _FLUSHED).glob(f"*/*/*{SUFFIX}"):
             with suppress(OSError):
                 if time.time() - path.stat().st_mtime >= older_than_seconds:
                     path.unlink()
 
-    def _path(self, header: Header) -> Path:
-        return self._server / header.table.folder / f"{header.id}{SUFFIX}"
+    def _path(self, header: SegmentHeader) -> Path:
+        return self._server / segment_folder(header.table) / f"{header.id}{SUFFIX}"
 
 
-def _write_all(descriptor: int, data: bytes | bytearray, place: int) -> int:
+def _write_all(descriptor: int, data: bytes | bytearray, offset: int) -> int:
     rest = memoryview(data)
     while rest:
-        written = os.pwrite(descriptor, rest, place)
-        place += written
+        written = os.pwrite(descriptor, rest, offset)
+        offset += written
         rest = rest[written:]
     return len(data)
 
 
-def unwritable(path: Path, failed: OSError) -> QueueUnavailable:
-    """What a client is told when its rows cannot be kept."""
-    reason = failed.strerror or str(failed)
-    if failed.errno in (errno.ENOSPC, errno.EDQUOT):
+def write_failed(path: Path, error: OSError) -> QueueUnavailable:
+    """The error for a client whose rows cannot be written."""
+    reason = error.strerror or str(error)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
         reason = f"its disk is full ({reason})"
     return QueueUnavailable(
         f"The queue cannot keep the rows: {reason}, in {path.parent}. Nothing was written."

@@ -1,4 +1,4 @@
-"""Bound parameters: rows of Arrow that take the place of ``?`` and ``$name``."""
+"""Converts bound Arrow rows to the parameters ``?`` and ``$name`` of a statement."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from swanlake.errors import InvalidRequest
 
-#: What stands before a parameter's name in the DuckDB variable that holds its value.
+#: The prefix of the DuckDB variable that holds the value of a parameter.
 VARIABLE_PREFIX = "__swanlake_bound_"
 _MAX_DIGITS = 38
-#: Arrow types whose Python values DuckDB binds exactly as the SQL type beside them.
+#: Arrow types whose Python values DuckDB binds exactly, and their SQL types.
 _PLAIN_TYPES: dict[Any, str] = {
     pa.bool_(): "BOOLEAN",
     pa.int8(): "TINYINT",
@@ -37,7 +37,7 @@ _PLAIN_TYPES: dict[Any, str] = {
 
 
 def arrange(schema: Any, parameters: tuple[str, ...]) -> list[int]:
-    """For each parameter the column it takes: by number for ``?`` and ``$1``, else by name."""
+    """The column of each parameter: by position for ``?`` and ``$1``, else by name."""
     if len(schema) != len(parameters):
         raise InvalidRequest(
             f"The statement takes {_count(len(parameters), 'parameter')}; the client bound "
@@ -60,7 +60,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def bindable(batch: Any, order: list[int]) -> Any:
-    """The columns in the order of the parameters, named c0, c1, …, in types that DuckDB scans."""
+    """The columns in the order of the parameters, as c0, c1, …, in types that DuckDB scans."""
     schema = _bindable_schema(batch.schema, order)
     return _recast([batch.column(index) for index in order], schema)
 
@@ -94,7 +94,7 @@ def _recast(columns: list[Any], schema: Any) -> Any:
 
 
 def _scannable(kind: Any) -> Any:
-    """The nearest type that DuckDB scans: the same one, but for half floats and odd decimals."""
+    """The nearest type that DuckDB scans: another one only for half floats and some decimals."""
     if pa.types.is_float16(kind):
         return pa.float32()
     if pa.types.is_decimal(kind):
@@ -118,12 +118,12 @@ def _scannable_decimal(kind: Any) -> Any:
         return kind
     # A scale below zero is fatal to a whole DuckDB instance.
     width, scale = kind.precision - min(kind.scale, 0), max(kind.scale, 0)
-    # DuckDB's widest decimal has 38 digits; text keeps the rest, and casts where it is used.
+    # DuckDB's widest decimal has 38 digits; text keeps all, and is cast where it is used.
     return pa.decimal128(width, scale) if width <= _MAX_DIGITS else pa.string()
 
 
 def plain_values(batch: Any, row: int) -> list[Any] | None:
-    """One row as typed DuckDB values, or None where a column has no exact Python form."""
+    """One row as typed DuckDB values; None if a column has no exact Python form."""
     values: list[Any] = []
     for column in batch.columns:
         if pa.types.is_null(column.type):
@@ -143,7 +143,7 @@ def _plain_value(scalar: Any) -> Any | None:
         sql_type = f"DECIMAL({kind.precision},{kind.scale})"
     elif pa.types.is_timestamp(kind) and kind.unit == "us" and kind.tz:
         sql_type = "TIMESTAMPTZ"
-    # DuckDB would give a NULL no type at all, and the results of several rows must be of one type.
+    # DuckDB gives a NULL no type, and the results of several rows must have one type.
     if sql_type is None or not scalar.is_valid:
         return None
     try:
@@ -160,12 +160,12 @@ def _plain_value(scalar: Any) -> Any | None:
 
 
 def batches_of(table: Any) -> list[Any]:
-    """The batches of bound rows: at least one, so that there always are columns."""
+    """The batches of bound rows: at least one, which has the columns."""
     return table.to_batches() or [pa.RecordBatch.from_pylist([], schema=table.schema)]
 
 
 def rows_of(stream: bytes) -> list[Any]:
-    """The bound rows that came as an Arrow stream inside a message."""
+    """The batches of an Arrow stream inside a message."""
     try:
         with pa.ipc.open_stream(stream) as reader:
             return batches_of(reader.read_all())

@@ -1,4 +1,4 @@
-"""Catalogs are attached when a statement first names them."""
+"""The catalogs of the lake on one engine: attached when a statement first names them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from swanlake.sql.statement import Statement
 
 log = logging.getLogger("swanlake.sessions")
 
-#: Before the name of a catalog: the database in which DuckLake reads its metadata.
-_METADATA_OF = "__ducklake_metadata_"
+#: The prefix of the database in which DuckLake reads the metadata of a catalog.
+_METADATA_PREFIX = "__ducklake_metadata_"
 
 
 @dataclass(frozen=True)
@@ -25,50 +25,50 @@ class LakeCatalogs:
 
     @property
     def names(self) -> list[str]:
-        """All of them, whether the engine has met them or not."""
+        """The names of all catalogs, attached or not."""
         return [info.name for info in self.lake.catalogs()]
 
     def attach_named(self, names: set[str]) -> None:
-        """Attaches the catalogs among these names that the engine lacks, or has from a former life.
+        """Attaches the catalogs among these names, again if one was dropped and recreated.
 
         A catalog that was dropped is detached.
         """
         known = {info.name: self.lake.location(info) for info in self.lake.catalogs()}
         for name in names:
-            attached, registered = self.engine.attached(name), known.get(name)
+            attached, registered = self.engine.attached_location(name), known.get(name)
             if attached == registered or (registered is None and name == self.engine.catalog):
                 continue
             if registered is None:
-                log.info("the catalog %s is gone and was detached", name)
+                log.info("the catalog %s was dropped and is detached", name)
                 self.engine.detach(name)
                 continue
             self.engine.attach(registered)
             log.info("the catalog %s was attached", name)
 
-    def keep(self, statement: Statement) -> None:
-        """Refuses to take a catalog of the lake, or its name, away from the other sessions."""
+    def protect(self, statement: Statement) -> None:
+        """Raises for a DETACH, or an ATTACH, that would take a catalog from the other sessions."""
         if statement.attaches:
-            # DuckDB itself then refuses to give such a name to another database.
+            # DuckDB then refuses to give such a name to another database.
             self.attach_named(statement.names)
         if not statement.removes_catalogs:
             return
         for name in statement.names:
-            if self.engine.attached(name.removeprefix(_METADATA_OF)) is not None:
+            if self.engine.attached_location(name.removeprefix(_METADATA_PREFIX)) is not None:
                 raise QueryError(
-                    f"The catalog {name} is shared by all sessions and stays attached.",
+                    f"The catalog {name} is shared by all sessions and cannot be detached.",
                     identifier="CATALOG_IN_USE",
                     code=Code.PERMISSION_DENIED,
                 )
 
     def detach_lost(self) -> bool:
-        """Detaches every catalog that cannot be read, but for the one in which sessions begin.
+        """Detaches every catalog that cannot be read, except the default one.
 
-        It is attached again when it is next named and can be. True if there was one.
+        Each is attached again when a statement names it. True if there was one.
         """
         lost = [
             name
             for name in self.engine.attached_names
-            if name != self.engine.catalog and not self.engine.can_read(name)
+            if name != self.engine.catalog and not self.engine.is_readable(name)
         ]
         for name in lost:
             log.warning("the catalog %s cannot be read and was detached", name)
@@ -76,7 +76,7 @@ class LakeCatalogs:
         return bool(lost)
 
     def attach_for_metadata(self, name: str | None) -> None:
-        """Attaches the catalog that is asked for, or all; one that cannot be is shown empty."""
+        """Attaches one catalog, or all; one that cannot be attached is shown empty."""
         names = self.names if name is None else [name.lower()]
         for name in names:
             try:

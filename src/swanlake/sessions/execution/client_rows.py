@@ -1,55 +1,40 @@
-"""Rows that a client sent, for the statement that reads them."""
+"""Arrow rows that a client sent with its statement."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import Any
 
 import duckdb
 
-from swanlake.engine.errors import ENGINE_ERRORS
-from swanlake.sessions.direct import BOUND
+#: The view through which statements read the rows that a client sent.
+CLIENT_ROWS = "__swanlake_bound"
 
 
 class ClientRows:
-    """Arrow rows under one fixed name, visible to one connection alone, one statement at a time."""
+    """The Arrow rows of one statement, visible to the session's connection alone."""
 
-    def __init__(
-        self,
-        connection: Callable[[], duckdb.DuckDBPyConnection],
-        fail: Callable[[Exception], NoReturn],
-    ) -> None:
+    def __init__(self) -> None:
         #: None between statements, and for those without rows. A reader can be read once only.
         self.rows: Any = None
-        self._connection = connection
-        self._fail = fail
-        self._exposed = False
+        self._registered_on: duckdb.DuckDBPyConnection | None = None
 
     @contextmanager
-    def given(self, rows: Any) -> Iterator[None]:
-        """Rows that a statement may read; DuckDB sees them when they are exposed."""
-        self.rows, self._exposed = rows, False
+    def provide(self, rows: Any) -> Iterator[None]:
+        """Has rows for the statement of the block; DuckDB sees them once they are exposed."""
+        self.rows, self._registered_on = rows, None
         try:
             yield
         finally:
-            if self._exposed:
-                self._connection().unregister(BOUND)
-            self.rows, self._exposed = None, False
+            if self._registered_on is not None:
+                self._registered_on.unregister(CLIENT_ROWS)
+            self.rows = self._registered_on = None
 
-    @contextmanager
-    def registered(self, rows: Any) -> Iterator[None]:
-        """Rows that DuckDB sees at once."""
-        with self.given(rows):
-            self.expose()
-            yield
-
-    def expose(self) -> None:
-        """Shows DuckDB the rows, if there are any."""
-        # DuckDB asks the lake for names whenever it makes a view: that takes milliseconds.
-        if self.rows is not None and not self._exposed:
-            try:
-                self._connection().register(BOUND, self.rows)
-            except ENGINE_ERRORS as error:
-                self._fail(error)
-            self._exposed = True
+    def expose(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Shows the rows to DuckDB, if there are any."""
+        # Registered late: DuckDB looks names up in the lake for every view, which takes
+        # milliseconds, and many statements pass the rows on without DuckDB.
+        if self.rows is not None and self._registered_on is None:
+            connection.register(CLIENT_ROWS, self.rows)
+            self._registered_on = connection

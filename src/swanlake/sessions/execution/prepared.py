@@ -1,31 +1,60 @@
-"""What a statement will give and take, found without executing it."""
+"""Prepared statements: parsed once, described without being executed, bound and run many times."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 
-from swanlake.sessions.prepared import EMPTY_SCHEMA, PreparedStatement
-from swanlake.sessions.procedures import find_procedure
-from swanlake.sessions.wire import WireFormat
+from swanlake.errors import InvalidRequest
+from swanlake.sessions.ids import new_handle
+from swanlake.sessions.procedures.base import Procedure
+from swanlake.sessions.results.wire import WireFormat
 from swanlake.sql.hints import parameter_hints
+from swanlake.sql.quoting import unquoted
 from swanlake.sql.statement import Kind, Statement, parse
+
+EMPTY_SCHEMA = pa.schema([])
+
+
+@dataclass
+class PreparedStatement:
+    """A parsed text, its schemas, and the parameters that are bound to it."""
+
+    sql: str
+    statements: list[Statement]
+    handle: bytes = field(default_factory=new_handle)
+    dataset_schema: Any = EMPTY_SCHEMA
+    parameter_schema: Any = EMPTY_SCHEMA
+    bound: list[Any] | None = None
+
+    def __post_init__(self) -> None:
+        if any(statement.parameters for statement in self.statements[:-1]):
+            raise InvalidRequest("Only the last statement of a text can take parameters.")
+
+    @property
+    def last(self) -> Statement:
+        return self.statements[-1]
+
+    @property
+    def is_update(self) -> bool:
+        return self.last.kind is not Kind.QUERY
 
 
 def describe(
     connection: duckdb.DuckDBPyConnection,
     prepared: PreparedStatement,
     statement: Statement,
+    procedure: Procedure | None = None,
     target: Any = None,
 ) -> None:
-    """Fills in the schemas of a prepared statement, from the form of it that DuckDB knows.
+    """Fills in the schemas of a prepared statement, from the statement as DuckDB runs it.
 
-    ``target`` is the schema of what it inserts into, where that is known. What is a mistake today
-    is reported today: an unknown table fails here.
+    ``target`` is the schema of the table of an INSERT, where that is known. Raises DuckDB's error
+    for a statement that cannot be bound, such as one with an unknown table.
     """
-    procedure = find_procedure(statement)
     if procedure is not None:
         prepared.dataset_schema = procedure.schema
     elif statement.kind is Kind.QUERY:
@@ -45,14 +74,14 @@ def dataset_schema(connection: duckdb.DuckDBPyConnection, statement: Statement) 
         connection.execute(probing.parsed, dict.fromkeys(probing.parameters))
         return WireFormat(connection.to_arrow_reader(1).schema).schema
     except (duckdb.ParserException, duckdb.BinderException, duckdb.InvalidInputException):
-        # Some statements cannot stand in a FROM, and some cannot be bound to NULLs.
+        # Some statements are not allowed in a FROM, and some cannot be bound to NULLs.
         return EMPTY_SCHEMA
 
 
 def arrow_types(connection: duckdb.DuckDBPyConnection, sql_types: list[str]) -> list[Any]:
-    """The Arrow types in which values of these SQL types travel: one query for all of them.
+    """The Arrow types on the wire of these SQL types, by one query.
 
-    What cannot travel (VARIANT) is of the null type.
+    A type without an Arrow type (VARIANT) has the null type.
     """
     if not sql_types:
         return []
@@ -60,7 +89,7 @@ def arrow_types(connection: duckdb.DuckDBPyConnection, sql_types: list[str]) -> 
     connection.execute(f"SELECT {columns} LIMIT 0")
     try:
         return list(WireFormat(connection.to_arrow_reader(1).schema).schema.types)
-    except OSError:  # one of them has no Arrow type, so each is asked for by itself
+    except OSError:  # one of them has no Arrow type, so each is tried alone
         if len(sql_types) == 1:
             return [pa.null()]
         return [kind for sql_type in sql_types for kind in arrow_types(connection, [sql_type])]
@@ -69,9 +98,9 @@ def arrow_types(connection: duckdb.DuckDBPyConnection, sql_types: list[str]) -> 
 def _parameter_schema(
     connection: duckdb.DuckDBPyConnection, statement: Statement, result: Any, target: Any
 ) -> Any:
-    """The parameters with the types of the columns they are for; text for those that say nothing.
+    """The parameters with the types of their columns; text where the column is not known.
 
-    DuckDB turns text into whatever a parameter has to be, as far as the text allows.
+    DuckDB casts text to the type that a parameter needs.
     """
     hints = parameter_hints(statement)
     types: dict[str, Any] = {}
@@ -95,7 +124,7 @@ def _parameter_schema(
 
 
 def _known_types(target: Any, listed: list[str] | None) -> list[tuple[str, Any]] | None:
-    """The columns an INSERT lists, or all, of a known schema; None if one is not in it."""
+    """The columns that an INSERT lists, or all, of a schema; None if one is not in it."""
     kinds = {field.name.lower(): field.type for field in WireFormat(target).schema}
     if listed is None:
         return list(kinds.items())
@@ -106,27 +135,25 @@ def _known_types(target: Any, listed: list[str] | None) -> list[tuple[str, Any]]
 def _column_types(
     connection: duckdb.DuckDBPyConnection, statement: Statement, result: Any, wanted: set[str]
 ) -> dict[str, Any]:
-    """The types of columns by their names: from the result, else from the tables that are read."""
+    """The types of columns by name: from the result, else from the tables that are read."""
     found = {field.name.lower(): field.type for field in result}
     if wanted <= found.keys():
         return found
     try:
-        tables = {statement.target} if statement.target else _tables(connection, statement)
+        if statement.target:
+            tables = {statement.target}
+        else:  # DuckDB lists the tables of a query only without parameters
+            text = statement.with_parameters(lambda name: "NULL")
+            tables = connection.get_table_names(text, qualified=True)
         for table in sorted(tables):
             found = dict(_types(connection, f"SELECT * FROM {table}")) | found
     except duckdb.Error:
-        pass  # a table that only the statement itself knows how to read
+        pass  # such as a table function or a CTE
     return found
 
 
-def _tables(connection: duckdb.DuckDBPyConnection, statement: Statement) -> set[str]:
-    """The tables a query reads, as it would write them; DuckDB tells only without parameters."""
-    text = statement.with_parameters(lambda name: "NULL")
-    return connection.get_table_names(text, qualified=True)
-
-
 def _types(connection: duckdb.DuckDBPyConnection, query: str) -> list[tuple[str, Any]]:
-    """The columns of a query by name with their types; text stands for what cannot travel."""
+    """The columns of a query by name with their types; text for those without an Arrow type."""
     columns = connection.execute(f"{query} LIMIT 0").description or []
     kinds = arrow_types(connection, [str(column[1]) for column in columns])
     return [
@@ -136,4 +163,4 @@ def _types(connection: duckdb.DuckDBPyConnection, query: str) -> list[tuple[str,
 
 
 def _plain(name: str) -> str:
-    return name.removeprefix('"').removesuffix('"').replace('""', '"').lower()
+    return unquoted(name).lower()

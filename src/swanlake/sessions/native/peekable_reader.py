@@ -1,11 +1,10 @@
-"""Rows that a query still produces while it is decided what becomes of them."""
+"""Reads the first rows of a running query without losing them for a later reader."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import chain
-from types import TracebackType
 from typing import Self
 
 import duckdb
@@ -16,36 +15,36 @@ from swanlake.engine.errors import ENGINE_ERRORS
 _BATCH_ROWS = 100_000
 
 
-class ArrivingRows:
-    """The rows of the query that a connection has begun, for the block.
+class PeekableReader:
+    """The rows of the query that a connection has just executed, for the block.
 
-    >>> with ArrivingRows(connection) as rows:
+    >>> with PeekableReader(connection) as rows:
     ...     few = rows.up_to(10)
-    ...     keep(few) if few is not None else write(rows.reader())
+    ...     inline(few) if few is not None else write(rows.reader())
 
-    Whatever the block fails with, if the query failed, its error is the one that is raised.
+    If the query fails, its error is raised, whatever error the block raises.
     """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection
         self._reader = connection.to_arrow_reader(_BATCH_ROWS)
-        self._coming = self._batches()
-        self._taken: list[pa.RecordBatch] = []
+        self._remaining = self._batches()
+        self._peeked: list[pa.RecordBatch] = []
         self._failure: Exception | None = None
 
-    def up_to(self, most: int) -> pa.Table | None:
-        """All rows, if there are no more than that."""
+    def up_to(self, limit: int) -> pa.Table | None:
+        """All rows; None if there are more than the limit."""
         count = 0
-        for batch in self._coming:
-            self._taken.append(batch)
+        for batch in self._remaining:
+            self._peeked.append(batch)
             count += batch.num_rows
-            if count > most:
+            if count > limit:
                 return None
-        return pa.Table.from_batches(self._taken, self._reader.schema)
+        return pa.Table.from_batches(self._peeked, self._reader.schema)
 
     def reader(self) -> pa.RecordBatchReader:
-        """All rows, those that were looked at already and those that are still to come."""
-        batches = chain(self._taken, self._coming)
+        """All rows, including those that ``up_to`` has read."""
+        batches = chain(self._peeked, self._remaining)
         return pa.RecordBatchReader.from_batches(self._reader.schema, batches)
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
@@ -58,12 +57,7 @@ class ArrivingRows:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, *_: object) -> None:
         if error is not None:
             # Until the next statement, the query would keep its transaction open.
             with suppress(duckdb.Error):
@@ -76,7 +70,5 @@ def _as_of_duckdb(error: Exception) -> duckdb.Error:
     """What DuckDB would have raised, had its words not come through Arrow."""
     if isinstance(error, duckdb.Error):
         return error
-    kind = duckdb.Error
-    if str(error).startswith("Invalid Input Error"):
-        kind = duckdb.InvalidInputException
-    return kind(str(error))
+    is_invalid = str(error).startswith("Invalid Input Error")
+    return (duckdb.InvalidInputException if is_invalid else duckdb.Error)(str(error))

@@ -1,216 +1,210 @@
-"""Queries of small tables without the extension: their rows are asked for, and put into the query.
+"""Queries of small tables without the extension: their rows become parameters of the query.
 
-A scan by DuckLake's extension costs ten milliseconds of work, for a table of one row as well. Of
-tables that are nothing but a few rows in the metadata, one look at it gives all rows, as of one
-moment, and DuckDB then needs no lake at all.
+A scan by DuckLake's extension costs ten milliseconds, even of a table of one row. If all rows of
+the tables are inlined, one metadata query reads them as of one snapshot, and a scratch connection
+runs the query over them.
 """
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import duckdb
-
-from swanlake.engine.errors import ENGINE_ERRORS, may_invalidate
+from swanlake.engine.errors import may_invalidate
 from swanlake.errors import SwanLakeError
-from swanlake.lake.kept_rows import KeptRows, NotKept, may_be_kept
-from swanlake.lake.layout import Column
-from swanlake.lake.types import duckdb_type
-from swanlake.queue.targets import Target
-from swanlake.sessions.lake_names import LakeNames
-from swanlake.sessions.recent import Recent
-from swanlake.sessions.results import Outcome, ResultStream
-from swanlake.sessions.runs import Run
-from swanlake.sessions.services import SessionServices
-from swanlake.sessions.shadows import Name
+from swanlake.lake.model.layout import Column
+from swanlake.lake.model.type_registry import find_type
+from swanlake.lake.model.types import duckdb_type
+from swanlake.lake.read.inlined_scan import InlinedScan, ScanRefusal, may_be_inlined
+from swanlake.lake.read.table_cache import CachedTable
+from swanlake.sessions.execution.engine_session import STATEMENT_ERRORS, EngineSession
+from swanlake.sessions.execution.names import TableName
+from swanlake.sessions.native.analysis import StatementAnalysis
+from swanlake.sessions.native.context import NativeContext
+from swanlake.sessions.results.stream import Outcome
 from swanlake.sql.quoting import identifier, literal
-from swanlake.sql.reads import PlainQuery, plain_query
 from swanlake.sql.tokens import find_parameters, substitute_parameters
 
-_ERRORS: tuple[type[Exception], ...] = (*ENGINE_ERRORS, SwanLakeError)
-#: How long a table is not asked for again that had rows elsewhere: it seldom changes its mind.
-_ELSEWHERE_SECONDS = 5.0
-_MOST_REMEMBERED = 1000
-#: What DuckLake knows of a row besides its columns.
-ROW_ID, FILE, POSITION = PLACE = ("rowid", "filename", "file_row_number")
-_ASKS = re.compile(r"[?$]")
-_ADDED = "swanlake_kept_"
+#: Negative-cache TTL: how long a table that is not wholly inlined is not scanned again.
+_NOT_INLINED_SECONDS = 5.0
+_MAX_NOT_INLINED = 1000
+#: The virtual columns in which DuckLake says where a row is.
+ROW_ID, FILE, POSITION = ROW_LOCATION = ("rowid", "filename", "file_row_number")
+_HAS_PARAMETERS = re.compile(r"[?$]")
+_PREFIX = "swanlake_inlined_"
 
 
 @dataclass(frozen=True)
-class KeptQuery:
-    """A query that has all rows it reads among its parameters."""
+class InlinedQuery:
+    """A query with all rows that it reads among its parameters."""
 
     sql: str
     parameters: Any
 
 
 class RowParameters:
-    """The parameters of a query, to which the rows of tables are added as more of them."""
+    """The parameters of a query, and the rows of its tables as additional parameters."""
 
     def __init__(self, parameters: Any) -> None:
         self._is_named = isinstance(parameters, dict)
-        self.all: Any = dict(parameters) if self._is_named else list(parameters or ())
+        self.values: Any = dict(parameters) if self._is_named else list(parameters or ())
 
-    def fit(self, text: str) -> bool:
-        """True if these are just the parameters that a text asks for.
+    def match(self, text: str) -> bool:
+        """True if a text has exactly these parameters.
 
-        Of any other text DuckDB would take rows for the parameters that are missing.
+        DuckDB would bind rows to a parameter whose value is missing.
         """
-        asked = {one.name for one in find_parameters(text)} if _ASKS.search(text) else set()
-        if any(name.startswith(_ADDED) for name in asked):
+        has_parameters = _HAS_PARAMETERS.search(text) is not None
+        names = {parameter.name for parameter in find_parameters(text)} if has_parameters else set()
+        if any(name.startswith(_PREFIX) for name in names):
             return False
-        given = self.all if self._is_named else map(str, range(1, len(self.all) + 1))
-        return asked == set(given)
+        bound = self.values if self._is_named else map(str, range(1, len(self.values) + 1))
+        return names == set(bound)
 
-    def numbered(self, text: str) -> str:
-        """The text with numbers in place of question marks, which would count those of rows."""
+    def number(self, text: str) -> str:
+        """The text with ``$1`` for the first ``?``: DuckDB would also count the added ones."""
         if self._is_named or "?" not in text:
             return text
         return substitute_parameters(text, lambda name: f"${name}")
 
-    def rows(self, kept: KeptRows, *, with_place: bool = False) -> str:
+    def rows_query(self, scan: InlinedScan, *, with_location: bool = False) -> str:
         """A query for all rows of a table, as the extension would read them.
 
-        With their place they have the columns in which DuckLake says where a row is.
+        With the location it also has the columns of ``ROW_LOCATION``.
         """
-        chosen = [
-            f"unnest({self._added(values, column)}) AS {identifier(column.name)}"
-            for values, column in zip(kept.values, kept.table.columns, strict=True)
+        selected = [
+            f"unnest({self._add_column(values, column)}) AS {identifier(column.name)}"
+            for values, column in zip(scan.values, scan.table.columns, strict=True)
         ]
-        if with_place:
-            at = "NULL" if kept.place is None else literal(kept.place)
-            chosen += [
-                f"unnest({self._given(kept.row_ids, 'BIGINT')}) AS {ROW_ID}",
-                f"CAST({at} AS VARCHAR) AS {FILE}",
+        if with_location:
+            file = "NULL" if scan.source_table is None else literal(scan.source_table)
+            selected += [
+                f"unnest({self._add(scan.row_ids, 'BIGINT')}) AS {ROW_ID}",
+                f"CAST({file} AS VARCHAR) AS {FILE}",
                 f"CAST(NULL AS BIGINT) AS {POSITION}",
             ]
-        return f"SELECT {', '.join(chosen)}"
+        return f"SELECT {', '.join(selected)}"
 
-    def _added(self, values: Sequence[Any], column: Column) -> str:
-        """A list of the values of a column."""
-        given, type_ = _given_type(column.type), duckdb_type(column)
-        added = self._given(values, given)
-        return added if given == type_ else f"CAST({added} AS {type_}[])"
+    def _add_column(self, values: Sequence[Any], column: Column) -> str:
+        """Adds the values of a column; the expression is a list of the column's type."""
+        bound_type, type_ = _bound_type(column.type), duckdb_type(column)
+        added = self._add(values, bound_type)
+        return added if bound_type == type_ else f"CAST({added} AS {type_}[])"
 
-    def _given(self, values: Sequence[Any], type_: str) -> str:
+    def _add(self, values: Sequence[Any], type_: str) -> str:
         if self._is_named:
-            name = f"{_ADDED}{len(self.all)}"
-            self.all[name] = list(values)
+            name = f"{_PREFIX}{len(self.values)}"
+            self.values[name] = list(values)
         else:
-            self.all.append(list(values))
-            name = str(len(self.all))
+            self.values.append(list(values))
+            name = str(len(self.values))
         return f"CAST(${name} AS {type_}[])"
 
 
-def _given_type(type_: str) -> str:
-    """What DuckDB makes of values before it makes the column of them."""
+def _bound_type(type_: str) -> str:
+    """The type in which values are bound, before DuckDB casts them to their column's type."""
     if type_ == "boolean":
         return "BOOLEAN"
-    is_number = type_ != "uint64" and type_.startswith(("int", "uint"))
-    return "BIGINT" if is_number else "VARCHAR"
+    known = find_type(type_)
+    is_integer = known is not None and known.inlined is not None and known.inlined.is_integer
+    return "BIGINT" if is_integer else "VARCHAR"
 
 
-class LakeReads:
-    """One session's way to rows in the metadata."""
+class NativeReader:
+    """Reads tables of one session that have only inlined rows."""
 
-    def __init__(
-        self, services: SessionServices, names: LakeNames, is_allowed: Callable[[], bool]
-    ) -> None:
-        """``is_allowed`` says whether the session has nothing that others have not."""
+    def __init__(self, session: EngineSession, analysis: StatementAnalysis) -> None:
+        services = session.services
+        self._analysis = analysis
+        self._session = session
         self._lake = services.lake
-        self._targets = services.queue.targets
+        self._table_cache = services.queue.table_cache
         self._counts = services.reads
-        self._names = names
-        self._is_allowed = is_allowed
-        self._elsewhere: dict[Name, float] = {}
-        self._plain: Recent[PlainQuery | None] = Recent()
+        self._is_on = services.native.reads
+        #: Until when tables are taken to be not wholly inlined.
+        self._not_inlined: dict[TableName, float] = {}
 
-    def run(
-        self,
-        text: str,
-        parameters: Any,
-        run: Run,
-        beside: Callable[[], AbstractContextManager[duckdb.DuckDBPyConnection]],
-        stream_of: Callable[[Run, duckdb.DuckDBPyConnection], ResultStream],
-    ) -> Outcome | None:
-        """Runs a query that needs no lake, on a connection beside it; None for all others."""
-        query = self.query(text, parameters)
+    def run(self, context: NativeContext) -> Outcome | None:
+        """Runs a query of inlined rows; None, with nothing done, for every other query."""
+        run = context.run
+        query = self.query(context.statement.body, context.parameters)
         if query is None:
             return None
         try:
-            with beside() as connection, run.engaged(connection):
-                connection.execute(query.sql, query.parameters)
-                stream = stream_of(run, connection)
-        except _ERRORS as error:
+            with context.on_scratch(query.parameters) as scratch:
+                scratch.connection.execute(query.sql, query.parameters)
+                stream = self._session.stream(run, scratch.connection)
+        except STATEMENT_ERRORS as error:
             if run.is_stopped or may_invalidate(error):
                 raise
-            stream = None  # what is wrong with it is said of the query as it was sent
+            stream = None  # the engine reports the error of the query as it was sent
         if stream is not None and not stream.live:
-            self._counts.count("metadata")
+            self._counts.increment("metadata")
             return Outcome(stream)
         if stream is not None:
-            stream.close()  # too many rows to be kept until they are fetched
-        self._counts.count("repeated")
+            stream.close()  # too many rows to buffer until they are fetched
+        self._counts.increment("repeated")
         return None
 
-    def query(self, text: str, parameters: Any) -> KeptQuery | None:
-        """A query with the rows in it, if it reads nothing else and depends on nothing else."""
-        if not self._is_allowed():
+    def query(self, text: str, parameters: Any) -> InlinedQuery | None:
+        """A plain query with the rows of its tables; None if the extension must run it."""
+        if not self._is_on or self._session.has_local_state:
             return None
-        given = RowParameters(parameters)
-        if not given.fit(text):
+        bound = RowParameters(parameters)
+        if not bound.match(text):
             return None
-        plain = self._plain.of(given.numbered(text), plain_query)
-        # A name that begins with a catalog would be looked for in the lake.
-        if plain is None or any(map(self._names.is_catalog, plain.qualifiers)):
+        plain = self._analysis.plain_query(bound.number(text))
+        if plain is None:
             return None
-        names = [self._names.table(table.parts) for table in plain.tables]
-        kept = self._rows([name for name in names if name]) if all(names) else None
-        if kept is None:
+        names = [self._session.names.resolve_table(table.parts) for table in plain.tables]
+        scans = self._scan([name for name in names if name]) if all(names) else None
+        if scans is None:
             return None
-        return KeptQuery(plain.over([given.rows(one) for one in kept]), given.all)
+        if not plain.names_only(column.name for scan in scans for column in scan.table.columns):
+            return None
+        queries = [bound.rows_query(scan) for scan in scans]
+        return InlinedQuery(plain.replace_tables(queries), bound.values)
 
-    def rows(self, name: Name) -> KeptRows | None:
+    def scan(self, name: TableName) -> InlinedScan | None:
         """All rows of a table; None if the extension must read it."""
-        kept = self._rows([name]) if self._is_allowed() else None
-        return kept[0] if kept else None
+        if not self._is_on or self._session.has_local_state:
+            return None
+        scans = self._scan([name])
+        return scans[0] if scans else None
 
-    def _rows(self, names: Sequence[Name]) -> list[KeptRows] | None:
-        """All rows of these tables as of one moment; None if the extension must read them."""
+    def _scan(self, names: Sequence[TableName]) -> list[InlinedScan] | None:
+        """All rows of these tables as of one snapshot; None if the extension must read them."""
         now = time.monotonic()
-        if any(now < self._elsewhere.get(name, 0) for name in names):
+        if any(now < self._not_inlined.get(name, 0) for name in names):
             return None
         for _ in range(2):
-            found = self._read(names)
-            if found is not NotKept.CHANGED:
+            scans = self._try_scan(names)
+            if scans is not ScanRefusal.CHANGED:
                 break
             for name in names:
-                self._targets.forget_one(*name)
-        if not isinstance(found, NotKept):
-            return found
-        if len(self._elsewhere) >= _MOST_REMEMBERED:
-            self._elsewhere.clear()
-        self._elsewhere |= dict.fromkeys(names, now + _ELSEWHERE_SECONDS)
+                self._table_cache.invalidate(*name)
+        if not isinstance(scans, ScanRefusal):
+            return scans
+        if len(self._not_inlined) >= _MAX_NOT_INLINED:
+            self._not_inlined.clear()
+        self._not_inlined |= dict.fromkeys(names, now + _NOT_INLINED_SECONDS)
         return None
 
-    def _read(self, names: Sequence[Name]) -> list[KeptRows] | NotKept:
+    def _try_scan(self, names: Sequence[TableName]) -> list[InlinedScan] | ScanRefusal:
         if len({name[0] for name in names}) > 1:
-            return NotKept.ELSEWHERE
+            return ScanRefusal.NOT_INLINED
         try:
-            targets: list[Target] = []
+            targets: list[CachedTable] = []
             for name in names:
-                targets.append(self._targets.find(*name, checked=True))
-                if not may_be_kept(targets[-1].layout):
-                    return NotKept.ELSEWHERE
-            catalog = self._lake.opened(targets[0].table.catalog_id)
+                targets.append(self._table_cache.find(*name, commit_checks=True))
+                if not may_be_inlined(targets[-1].layout):
+                    return ScanRefusal.NOT_INLINED
+            catalog = self._lake.find_open(targets[0].table.catalog_id)
             if catalog is None:
-                return NotKept.ELSEWHERE
-            return catalog.kept_rows([target.layout for target in targets])
-        except SwanLakeError:  # no such table, or no database: the extension will say so
-            return NotKept.ELSEWHERE
+                return ScanRefusal.NOT_INLINED
+            return catalog.scan_inlined([target.layout for target in targets])
+        except SwanLakeError:  # the extension reports a missing table or database
+            return ScanRefusal.NOT_INLINED

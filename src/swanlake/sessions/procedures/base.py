@@ -1,9 +1,10 @@
-"""What a procedure of the server's own is: ``CALL name(arguments)``, with rows for an answer."""
+"""A procedure of the server: ``CALL name(arguments)``, which returns rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -13,46 +14,50 @@ from swanlake.durations import parse_duration
 from swanlake.engine.instance import Engine
 from swanlake.errors import InvalidRequest
 from swanlake.lake.lake import Lake
-from swanlake.pipeline.maintain import Maintenance
-from swanlake.queue.runtime import DucklingQueue
+from swanlake.maintenance.service import Maintenance
+from swanlake.queue.service import DucklingQueue
+from swanlake.sql.quoting import unquoted
 from swanlake.sql.statement import Call, Statement
+
+#: A name that contains a dot is quoted, as in SQL: ``main."a.b"``.
+_PART = re.compile(r'"(?:[^"]|"")*"|[^."]+')
+_NAME = re.compile(rf"(?:{_PART.pattern})(?:\.(?:{_PART.pattern})){{,2}}")
 
 Rows = list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class Scope:
-    """What procedures work on, for the session that calls them."""
+class ProcedureContext:
+    """What a procedure works on, for the session that calls it."""
 
     lake: Lake
     engine: Engine
     queue: DucklingQueue
     maintenance: Maintenance
-    #: The catalog of the lake and the schema in which the session is, if it is in one.
-    where: Callable[[], tuple[str, str] | None]
+    #: The session's current catalog and schema; None if that is not a catalog of the lake.
+    location: Callable[[], tuple[str, str] | None]
     check: Callable[[], None]
 
 
 @dataclass(frozen=True)
 class Procedure:
-    """One procedure: its parameters by name, the columns it gives, and what it does."""
+    """One procedure: its parameters, the columns of its rows, and its body."""
 
     name: str
     parameters: tuple[str, ...]
     optional: int
     schema: Any
-    #: True if it changes the lake; it is then no part of a transaction.
+    #: True if it changes the lake; it is then refused in a transaction.
     changes: bool
+    #: Takes a ProcedureContext, and the arguments in the order of the parameters.
     body: Callable[..., Rows]
-
-    def run(self, scope: Scope, arguments: list[Any]) -> Rows:
-        """Does it; the arguments are in the order of the parameters."""
-        return self.body(scope, *arguments)
+    #: Conversions of parameters, by name; a parameter without one is text.
+    converters: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
 
     def evaluate(
         self, connection: duckdb.DuckDBPyConnection, statement: Statement, parameters: Any
     ) -> list[Any]:
-        """The values of the arguments of a CALL; the engine works them out."""
+        """The values of the arguments of a CALL, which DuckDB evaluates."""
         call = statement.call
         assert call is not None
         order = self._arrange(call)
@@ -61,15 +66,15 @@ class Procedure:
         columns = ", ".join(f"({call.arguments[i].expression})" for i in order.values())
         [query] = connection.extract_statements(f"SELECT {columns}")
         [row] = connection.execute(query, parameters).fetchall()
-        given = dict(zip(order, row, strict=True))
-        missing = [name for name in self._required if given.get(name) is None]
+        values = dict(zip(order, row, strict=True))
+        missing = [name for name in self._required if values.get(name) is None]
         if missing:
             raise InvalidRequest(f"{self.name} needs a {missing[0]}; it was NULL.")
-        return [self._converted(name, given.get(name)) for name in self.parameters]
+        return [self._convert(name, values.get(name)) for name in self.parameters]
 
-    def _converted(self, name: str, value: Any) -> Any:
-        """A value in the type of its parameter; text is read, as drivers bind all as text."""
-        convert = _CONVERT.get(name, str)
+    def _convert(self, name: str, value: Any) -> Any:
+        """A value in the type of its parameter; text is parsed, as some drivers bind only text."""
+        convert = self.converters.get(name) or _CONVERT.get(name, str)
         try:
             return None if value is None else convert(value)
         except (ValueError, TypeError, ArithmeticError, KeyError):
@@ -80,7 +85,7 @@ class Procedure:
         return self.parameters[: len(self.parameters) - self.optional]
 
     def _arrange(self, call: Call) -> dict[str, int]:
-        """Which argument is for which parameter."""
+        """The position of the argument for each parameter."""
         order: dict[str, int] = {}
         for position, argument in enumerate(call.arguments):
             name = argument.keyword
@@ -102,7 +107,15 @@ class Procedure:
         return f"{self.name}({', '.join([*self._required, *optional])})"
 
 
-def _whole_number(value: Any) -> int:
+def split_name(name: str) -> list[str]:
+    """The parts of ``t``, ``schema.t`` or ``catalog.schema.t``, without their quotes."""
+    if not _NAME.fullmatch(name):
+        raise InvalidRequest(f"{name!r} is not the name of a table: write catalog.schema.table.")
+    return [unquoted(part) for part in _PART.findall(name)]
+
+
+def parse_count(value: Any) -> int:
+    """A whole number that is not negative."""
     number = int(value)
     if isinstance(value, bool) or (not isinstance(value, str) and number != value):
         raise ValueError(value)
@@ -111,13 +124,14 @@ def _whole_number(value: Any) -> int:
     return number
 
 
-def _flag(value: Any) -> bool:
+def parse_flag(value: Any) -> bool:
+    """A boolean, or its text."""
     if isinstance(value, bool):
         return value
     return {"true": True, "false": False, "1": True, "0": False}[str(value).strip().lower()]
 
 
-def _age(value: Any) -> timedelta:
+def parse_age(value: Any) -> timedelta:
     """An INTERVAL, or a text such as ``7d``."""
     age = value if isinstance(value, timedelta) else parse_duration(str(value))
     if age < timedelta(0):
@@ -125,12 +139,9 @@ def _age(value: Any) -> timedelta:
     return age
 
 
-#: What parameters are that are not text.
+#: Conversions of the parameters that are not text.
 _CONVERT: dict[str, Callable[[Any], Any]] = {
-    "at": _whole_number,
-    "cascade": _flag,
-    "dry_run": _flag,
-    "older_than": _age,
-    "keep_last": _whole_number,
-    "last": _whole_number,
+    "at": parse_count,
+    "cascade": parse_flag,
+    "last": parse_count,
 }

@@ -7,18 +7,17 @@ import pyarrow as pa
 from swanlake.engine.instance import Engine
 from swanlake.errors import AlreadyExists, Code, QueryError
 from swanlake.lake.lake import Lake
-from swanlake.lake.listing import SNAPSHOT_COLUMNS, snapshot_rows
-from swanlake.lake.metabase import CatalogInfo, checked_name
-from swanlake.sessions.procedure import Procedure, Rows, Scope
+from swanlake.lake.metastore.base import CatalogInfo, checked_name
+from swanlake.lake.read.listing import SNAPSHOT_COLUMNS, snapshot_rows
+from swanlake.sessions.procedures.base import Procedure, ProcedureContext, Rows
 
-_TIME = pa.timestamp("us", tz="UTC")
 _CATALOG = pa.schema(
     [
         ("catalog_name", pa.string()),
         ("parent_name", pa.string()),
         ("parent_snapshot", pa.int64()),
         ("data_path", pa.string()),
-        ("created_at", _TIME),
+        ("created_at", pa.timestamp("us", tz="UTC")),
     ]
 )
 _COMMITTED = pa.schema([("catalog_name", pa.string()), ("snapshot_id", pa.int64())])
@@ -38,54 +37,53 @@ def _catalog_rows(lake: Lake, infos: list[CatalogInfo]) -> Rows:
     ]
 
 
-def _catalogs(scope: Scope) -> Rows:
-    return _catalog_rows(scope.lake, scope.lake.catalogs())
+def _catalogs(context: ProcedureContext) -> Rows:
+    return _catalog_rows(context.lake, context.lake.catalogs())
 
 
 def _check_free(engine: Engine, name: str) -> None:
-    """Statements that name a new catalog must not end up in a database of the same name."""
+    """Raises if a database of that name is attached: statements would use it for the catalog."""
     name = checked_name(name)
-    if engine.has_foreign(name):
+    if engine.has_unrelated_database(name):
         raise AlreadyExists(
             f"A database {name} is attached to this server; DETACH it or choose another name."
         )
 
 
-def _create_catalog(scope: Scope, name: str) -> Rows:
-    _check_free(scope.engine, name)
-    return _catalog_rows(scope.lake, [scope.lake.create_catalog(name).info])
+def _create_catalog(context: ProcedureContext, name: str) -> Rows:
+    _check_free(context.engine, name)
+    return _catalog_rows(context.lake, [context.lake.create_catalog(name).info])
 
 
-def _fork_catalog(scope: Scope, parent: str, name: str, at: int | None) -> Rows:
-    _check_free(scope.engine, name)
-    fork = scope.lake.fork_catalog(parent, name, at)
-    return _catalog_rows(scope.lake, [fork.info])
+def _fork_catalog(context: ProcedureContext, parent: str, name: str, at: int | None) -> Rows:
+    _check_free(context.engine, name)
+    return _catalog_rows(context.lake, [context.lake.fork_catalog(parent, name, at).info])
 
 
-def _drop_catalog(scope: Scope, name: str) -> Rows:
-    if name.lower() == scope.engine.catalog:
+def _drop_catalog(context: ProcedureContext, name: str) -> Rows:
+    if name.lower() == context.engine.catalog:
         raise QueryError(
-            f"The catalog {name} is the one in which every session begins; it stays.",
+            f"The catalog {name} is the default catalog of all sessions and cannot be dropped.",
             identifier="CATALOG_IN_USE",
             code=Code.PERMISSION_DENIED,
         )
-    info = scope.lake.drop_catalog(name)
-    scope.engine.detach(info.name)
-    return _catalog_rows(scope.lake, [info])
+    info = context.lake.drop_catalog(name)
+    context.engine.detach(info.name)
+    return _catalog_rows(context.lake, [info])
 
 
-def _create_schema(scope: Scope, catalog: str, name: str) -> Rows:
-    done = scope.lake.catalog(catalog).create_schema(name)
+def _create_schema(context: ProcedureContext, catalog: str, name: str) -> Rows:
+    done = context.lake.catalog(catalog).create_schema(name)
     return [{"catalog_name": catalog, "snapshot_id": done.snapshot_id}]
 
 
-def _drop_schema(scope: Scope, catalog: str, name: str, cascade: bool | None) -> Rows:
-    done = scope.lake.catalog(catalog).drop_schema(name, cascade=bool(cascade))
+def _drop_schema(context: ProcedureContext, catalog: str, name: str, cascade: bool | None) -> Rows:
+    done = context.lake.catalog(catalog).drop_schema(name, cascade=bool(cascade))
     return [{"catalog_name": catalog, "snapshot_id": done.snapshot_id}]
 
 
-def _snapshots(scope: Scope, catalog: str | None) -> Rows:
-    return snapshot_rows(scope.lake.catalog(catalog or scope.engine.catalog).snapshots())
+def _snapshots(context: ProcedureContext, catalog: str | None) -> Rows:
+    return snapshot_rows(context.lake.catalog(catalog or context.engine.catalog).snapshots())
 
 
 CATALOG_PROCEDURES = (
@@ -95,12 +93,7 @@ CATALOG_PROCEDURES = (
     Procedure("swanlake_drop_catalog", ("name",), 0, _CATALOG, True, _drop_catalog),
     Procedure("swanlake_create_schema", ("catalog", "name"), 0, _COMMITTED, True, _create_schema),
     Procedure(
-        "swanlake_drop_schema",
-        ("catalog", "name", "cascade"),
-        1,
-        _COMMITTED,
-        True,
-        _drop_schema,
+        "swanlake_drop_schema", ("catalog", "name", "cascade"), 1, _COMMITTED, True, _drop_schema
     ),
     Procedure("swanlake_snapshots", ("catalog",), 1, SNAPSHOT_COLUMNS, False, _snapshots),
 )

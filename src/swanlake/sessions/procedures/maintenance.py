@@ -1,67 +1,27 @@
-"""``CALL swanlake_compact()`` and its kin: maintenance, and what it did or would do."""
+"""The maintenance procedures, such as ``CALL swanlake_compact()``, and their history."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
 
 from swanlake.errors import InvalidRequest
-from swanlake.lake.expiry import ExpireReport
-from swanlake.lake.gc import Garbage
-from swanlake.lake.layout import folded
-from swanlake.pipeline.maintain import WHOLE_LAKE, Caller, TableReport
-from swanlake.pipeline.triggers import Job
-from swanlake.sessions.procedure import Procedure, Rows, Scope
-from swanlake.sessions.table_names import split_name
+from swanlake.lake.model.layout import folded
+from swanlake.maintenance.registry import JOBS, ArgumentType, MaintenanceJob
+from swanlake.maintenance.runs import WHOLE_LAKE, RunControl
+from swanlake.sessions.procedures.base import (
+    Procedure,
+    ProcedureContext,
+    Rows,
+    parse_age,
+    parse_count,
+    parse_flag,
+    split_name,
+)
 
 _TIME = pa.timestamp("us", tz="UTC")
-_COMPACTED = pa.schema(
-    [
-        ("catalog_name", pa.string()),
-        ("schema_name", pa.string()),
-        ("table_name", pa.string()),
-        # merge, rewrite, fold; skip and failed have a reason.
-        ("action", pa.string()),
-        ("files", pa.int64()),
-        ("rows", pa.int64()),
-        ("bytes_before", pa.int64()),
-        ("files_made", pa.int64()),
-        ("bytes_after", pa.int64()),
-        ("reason", pa.string()),
-        ("dry_run", pa.bool_()),
-        ("sources", pa.list_(pa.string())),
-        ("outputs", pa.list_(pa.string())),
-    ]
-)
-_EXPIRED = pa.schema(
-    [
-        ("catalog_name", pa.string()),
-        # snapshot, table, file, rows
-        ("kind", pa.string()),
-        # Of a snapshot what it did; of rows their table in the metadata.
-        ("name", pa.string()),
-        ("snapshot_id", pa.int64()),
-        ("snapshot_time", _TIME),
-        ("rows", pa.int64()),
-        ("bytes", pa.int64()),
-        ("dry_run", pa.bool_()),
-    ]
-)
-_DELETED = pa.schema(
-    [
-        ("catalog_name", pa.string()),
-        ("reason", pa.string()),
-        ("bytes", pa.int64()),
-        ("dry_run", pa.bool_()),
-        # Why it could not be deleted.
-        ("problem", pa.string()),
-        ("path", pa.string()),
-    ]
-)
 _HISTORY = pa.schema(
     [
         ("id", pa.string()),
@@ -76,167 +36,81 @@ _HISTORY = pa.schema(
     ]
 )
 _HISTORY_ROWS = 100
+_CONVERTERS = {
+    ArgumentType.AGE: parse_age,
+    ArgumentType.COUNT: parse_count,
+    ArgumentType.FLAG: parse_flag,
+}
 
 
-def _compact(scope: Scope, table: str | None, dry_run: bool | None, catalog: str | None) -> Rows:
-    where, name = _catalog(scope, catalog), None
-    if table is not None:
-        where, *name = _whole_name(scope, table, catalog)
-    reports = scope.maintenance.compact(
-        where, None if name is None else (name[0], name[1]), _caller(scope), dry_run=bool(dry_run)
-    )
-    return [row for report in reports for row in _compacted(report, bool(dry_run))]
-
-
-def _compacted(report: TableReport, dry_run: bool) -> Rows:
-    done = report.done
-    rows: Rows = [
-        {
-            "action": step.kind,
-            "files": 0 if step.kind == "fold" else len(step.sources),
-            "rows": step.rows,
-            "bytes_before": step.bytes_before,
-            "files_made": None if dry_run else len(step.outputs),
-            "bytes_after": step.bytes_after,
-            "sources": step.sources,
-            "outputs": step.outputs,
-        }
-        for step in done.steps
-    ]
-    rows += [
-        {"action": "skip", "files": 1, "reason": skipped.reason, "sources": [skipped.path]}
-        for skipped in done.skipped
-    ]
-    if report.error is not None:
-        rows.append({"action": "failed", "reason": report.error})
-    named = {
-        "catalog_name": report.catalog,
-        "schema_name": report.schema,
-        "table_name": report.name,
-        "dry_run": dry_run,
-    }
-    return [named | row for row in rows]
-
-
-def _expire(
-    scope: Scope,
-    older_than: timedelta | None,
-    keep_last: int | None,
-    dry_run: bool | None,
-    catalog: str | None,
+def _history(
+    context: ProcedureContext, catalog: str | None, job: str | None, last: int | None
 ) -> Rows:
-    report = scope.maintenance.expire(
-        _catalog(scope, catalog),
-        _caller(scope),
-        older_than=older_than,
-        keep_last=keep_last,
-        dry_run=bool(dry_run),
-    )
-    named = {"catalog_name": report.catalog, "dry_run": bool(dry_run)}
-    return [named | row for row in _expired(report)]
-
-
-def _expired(report: ExpireReport) -> Rows:
-    snapshots: Rows = [
-        {
-            "kind": "snapshot",
-            "name": snapshot.changes,
-            "snapshot_id": snapshot.id,
-            "snapshot_time": snapshot.time,
-        }
-        for snapshot in report.snapshots
-    ]
-    tables: Rows = [{"kind": "table", "name": name} for name in report.tables]
-    files: Rows = [{"kind": "file", "name": one.path, "bytes": one.size} for one in report.files]
-    rows: Rows = [
-        {"kind": "rows", "name": name, "rows": count} for name, count in report.rows.items()
-    ]
-    return [*snapshots, *tables, *files, *rows]
-
-
-def _cleanup(scope: Scope, older_than: timedelta | None, dry_run: bool | None) -> Rows:
-    work = scope.maintenance.cleanup
-    return _deleted(work(_caller(scope), age=older_than, dry_run=bool(dry_run)), dry_run)
-
-
-def _orphans(scope: Scope, older_than: timedelta | None, dry_run: bool | None) -> Rows:
-    work = scope.maintenance.orphans
-    return _deleted(work(_caller(scope), age=older_than, dry_run=bool(dry_run)), dry_run)
-
-
-def _deleted(found: list[Garbage], dry_run: bool | None) -> Rows:
+    if job is not None and job not in JOBS:
+        raise InvalidRequest(f"There is no job {job!r}; there are {', '.join(JOBS)}.")
+    limit = _HISTORY_ROWS if last is None else last
     return [
         {
-            "catalog_name": garbage.catalog,
-            "reason": garbage.reason.value,
-            "bytes": garbage.size,
-            "dry_run": bool(dry_run),
-            "problem": garbage.problem,
-            "path": garbage.path,
-        }
-        for garbage in found
-    ]
-
-
-def _history(scope: Scope, catalog: str | None, job: str | None, last: int | None) -> Rows:
-    if job is not None and job not in list(Job):
-        raise InvalidRequest(f"There is no job {job!r}; there are {', '.join(Job)}.")
-    number = _HISTORY_ROWS if last is None else last
-    return [
-        {
+            **vars(entry),
             "id": str(entry.id),
             "catalog_name": None if entry.catalog == WHOLE_LAKE else entry.catalog,
-            "job": entry.job,
-            "table_name": entry.table_name,
-            "started_at": entry.started_at,
-            "finished_at": entry.finished_at,
             "outcome": entry.outcome or "running",
-            "server": entry.server,
             "report": None if entry.report is None else json.dumps(dict(entry.report)),
         }
-        for entry in scope.maintenance.history(catalog, job, number)
+        for entry in context.maintenance.history(catalog, job, limit)
     ]
 
 
-def _catalog(scope: Scope, given: str | None) -> str:
-    """The catalog that is meant: the one that is named, or the one in which the session is."""
-    if given is not None:
-        return given
-    where = scope.where()
-    return scope.engine.catalog if where is None else where[0]
+def _procedure(job: MaintenanceJob) -> Procedure:
+    """The procedure of a job; all arguments are optional, and it commits on its own."""
+    names = tuple(argument.name for argument in job.arguments)
+
+    def body(context: ProcedureContext, *values: Any) -> Rows:
+        arguments = dict(zip(names, values, strict=True))
+        dry_run = arguments["dry_run"] = bool(arguments["dry_run"])
+        if arguments.get("table") is not None:
+            catalog, *table = _resolve_table(context, arguments["table"], arguments["catalog"])
+            arguments |= {"catalog": catalog, "table": tuple(table)}
+        elif "catalog" in arguments:
+            arguments["catalog"] = _resolve_catalog(context, arguments["catalog"])
+        run = getattr(context.maintenance, job.name)
+        return job.to_rows(run(control=RunControl(context.check), **arguments), dry_run)
+
+    converters = {
+        argument.name: _CONVERTERS[argument.type]
+        for argument in job.arguments
+        if argument.type in _CONVERTERS
+    }
+    return Procedure(job.procedure, names, len(names), job.columns, True, body, converters)
 
 
-def _whole_name(scope: Scope, table: str, catalog: str | None) -> tuple[str, str, str]:
-    """Catalog, schema and name of a table; what is not said is where the session is."""
+def _resolve_catalog(context: ProcedureContext, catalog: str | None) -> str:
+    """The named catalog, or the current one of the session."""
+    if catalog is not None:
+        return catalog
+    location = context.location()
+    return context.engine.catalog if location is None else location[0]
+
+
+def _resolve_table(
+    context: ProcedureContext, table: str, catalog: str | None
+) -> tuple[str, str, str]:
+    """Catalog, schema and name of a table; missing parts come from the session."""
     parts = split_name(table)
     if len(parts) == 3:
         if catalog is not None and folded(catalog) != folded(parts[0]):
             raise InvalidRequest(f"{table} is not in the catalog {catalog}.")
         return parts[0], parts[1], parts[2]
-    named = _catalog(scope, catalog)
-    where = scope.where()
-    here = where[1] if where is not None and folded(where[0]) == folded(named) else "main"
-    return (named, here, parts[0]) if len(parts) == 1 else (named, parts[0], parts[1])
-
-
-def _caller(scope: Scope) -> Caller:
-    return Caller(scope.check)
-
-
-def _maintaining(
-    name: str, parameters: tuple[str, ...], schema: Any, body: Callable[..., Rows]
-) -> Procedure:
-    """All arguments are optional. It commits by itself, in turns of its own."""
-    return Procedure(name, parameters, len(parameters), schema, True, body)
+    catalog = _resolve_catalog(context, catalog)
+    if len(parts) == 2:
+        return catalog, parts[0], parts[1]
+    location = context.location()
+    is_current = location is not None and folded(location[0]) == folded(catalog)
+    return catalog, location[1] if location and is_current else "main", parts[0]
 
 
 MAINTENANCE_PROCEDURES = (
-    _maintaining("swanlake_compact", ("table", "dry_run", "catalog"), _COMPACTED, _compact),
-    _maintaining(
-        "swanlake_expire", ("older_than", "keep_last", "dry_run", "catalog"), _EXPIRED, _expire
-    ),
-    _maintaining("swanlake_cleanup", ("older_than", "dry_run"), _DELETED, _cleanup),
-    _maintaining("swanlake_orphans", ("older_than", "dry_run"), _DELETED, _orphans),
+    *map(_procedure, JOBS.values()),
     Procedure(
         "swanlake_maintenance_history", ("catalog", "job", "last"), 3, _HISTORY, False, _history
     ),

@@ -1,24 +1,20 @@
-"""``CALL duckling_queue_…``: what the queue holds, and what is to be done with it."""
+"""``CALL duckling_queue_…``: status of the queue, flush, replay, pause and resume."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
 from datetime import datetime
+from typing import Any
 
 import pyarrow as pa
 
-from swanlake.lake.layout import folded
-from swanlake.queue.dead_letters import DeadLetter
-from swanlake.queue.names import QueueTable
-from swanlake.sessions.procedure import Procedure, Rows, Scope
-from swanlake.sessions.table_names import split_name
+from swanlake.lake.model.layout import folded
+from swanlake.lake.model.table_ref import TableRef
+from swanlake.queue.flush.dead_letters import DeadLetter
+from swanlake.sessions.procedures.base import Procedure, ProcedureContext, Rows, split_name
 
-_TABLE = [
-    ("catalog_name", pa.string()),
-    ("schema_name", pa.string()),
-    ("table_name", pa.string()),
-]
+_TABLE = [(name, pa.string()) for name in ("catalog_name", "schema_name", "table_name")]
 _FLUSHED = pa.schema(
     [
         *_TABLE,
@@ -69,78 +65,50 @@ _REPLAYED = pa.schema([*_LETTERS, ("refused", pa.string())])
 _STATE = pa.schema([("state", pa.string())])
 
 
-def _flush(scope: Scope, table: str | None) -> Rows:
-    reports = scope.queue.flush(_called(table), scope.check)
+def _flush(context: ProcedureContext, table: str | None) -> Rows:
+    return [_row(report) for report in context.queue.flush(_name_filter(table), context.check)]
+
+
+def _status(context: ProcedureContext) -> Rows:
+    tables = context.queue.status()
+    return [_row(table) | {"last_error": table.last_error or None} for table in tables]
+
+
+def _segments(context: ProcedureContext, table: str | None) -> Rows:
+    matches = _name_filter(table)
     return [
-        {
-            **_name(report.table),
-            "rows": report.rows,
-            "bytes": report.bytes,
-            "files": report.files,
-            "snapshot_id": report.snapshot_id,
-            "milliseconds": report.milliseconds,
-            "dead_letters": report.dead_letters,
-        }
-        for report in reports
+        _row(segment) | {"segment_id": str(segment.id)}
+        for segment in context.queue.segments()
+        if matches(segment.table)
     ]
 
 
-def _status(scope: Scope) -> Rows:
-    return [
-        {
-            **_name(one.table),
-            "state": one.state,
-            "rows": one.rows,
-            "bytes": one.bytes,
-            "segments": one.segments,
-            "oldest_seconds": one.oldest_seconds,
-            "failures": one.failures,
-            "last_error": one.last_error or None,
-        }
-        for one in scope.queue.status()
-    ]
+def _dead_letters(context: ProcedureContext) -> Rows:
+    return [_letter(letter) for letter in context.queue.dead_letters()]
 
 
-def _segments(scope: Scope, table: str | None) -> Rows:
-    is_called_so = _called(table)
-    return [
-        {
-            **_name(one.table),
-            "segment_id": str(one.id),
-            "state": one.state,
-            "rows": one.rows,
-            "bytes": one.bytes,
-            "age_seconds": one.age_seconds,
-            "path": one.path,
-        }
-        for one in scope.queue.segments()
-        if is_called_so(one.table)
-    ]
+def _replay(context: ProcedureContext, segment: str | None) -> Rows:
+    replays = context.queue.replay(segment)
+    return [_letter(replay.letter) | {"refused": replay.refused} for replay in replays]
 
 
-def _dead_letters(scope: Scope) -> Rows:
-    return [_letter(letter) for letter in scope.queue.dead_letters()]
-
-
-def _replay(scope: Scope, segment: str | None) -> Rows:
-    return [_letter(one.letter) | {"refused": one.refused} for one in scope.queue.replay(segment)]
-
-
-def _pause(scope: Scope) -> Rows:
-    scope.queue.pause()
+def _pause(context: ProcedureContext) -> Rows:
+    context.queue.pause()
     return [{"state": "paused"}]
 
 
-def _resume(scope: Scope) -> Rows:
-    scope.queue.resume()
+def _resume(context: ProcedureContext) -> Rows:
+    context.queue.resume()
     return [{"state": "running"}]
 
 
-def _name(table: QueueTable) -> dict[str, str]:
+def _row(entry: Any) -> dict[str, Any]:
+    """The fields of a report or a status of one table, by the names of their columns."""
     return {
-        "catalog_name": table.catalog,
-        "schema_name": table.schema,
-        "table_name": table.name,
+        **vars(entry),
+        "catalog_name": entry.table.catalog,
+        "schema_name": entry.table.schema,
+        "table_name": entry.table.name,
     }
 
 
@@ -151,17 +119,17 @@ def _letter(letter: DeadLetter) -> dict[str, object]:
     return row | {"at": datetime.fromisoformat(letter.at)}
 
 
-def _called(name: str | None) -> Callable[[QueueTable], bool]:
-    """Tells which tables are called so: ``t``, ``schema.t`` or ``catalog.schema.t``."""
+def _name_filter(name: str | None) -> Callable[[TableRef], bool]:
+    """Matches tables of a name: ``t``, ``schema.t`` or ``catalog.schema.t``; None matches all."""
     if name is None:
         return lambda table: True
     parts = [folded(part) for part in split_name(name)]
 
-    def is_called_so(table: QueueTable) -> bool:
+    def matches(table: TableRef) -> bool:
         full = [folded(part) for part in (table.catalog, table.schema, table.name)]
         return full[-len(parts) :] == parts
 
-    return is_called_so
+    return matches
 
 
 QUEUE_PROCEDURES = (

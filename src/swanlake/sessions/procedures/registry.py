@@ -1,14 +1,22 @@
-"""Every procedure of the server's own, by name."""
+"""All procedures of the server: finds them by name and runs them for a session."""
 
 from __future__ import annotations
 
 from difflib import get_close_matches
+from typing import Any
 
-from swanlake.errors import Code, QueryError
-from swanlake.sessions.catalog_procedures import CATALOG_PROCEDURES
-from swanlake.sessions.maintenance_procedures import MAINTENANCE_PROCEDURES
-from swanlake.sessions.procedure import Procedure
-from swanlake.sessions.queue_procedures import QUEUE_PROCEDURES
+import duckdb
+import pyarrow as pa
+
+from swanlake.errors import Code, InvalidRequest, QueryError
+from swanlake.sessions.execution.client_rows import CLIENT_ROWS
+from swanlake.sessions.execution.engine_session import EngineSession
+from swanlake.sessions.procedures.base import Procedure, ProcedureContext
+from swanlake.sessions.procedures.catalog import CATALOG_PROCEDURES
+from swanlake.sessions.procedures.maintenance import MAINTENANCE_PROCEDURES
+from swanlake.sessions.procedures.queue import QUEUE_PROCEDURES
+from swanlake.sessions.results.stream import Outcome
+from swanlake.sessions.run import Run
 from swanlake.sql.statement import Statement
 
 _PREFIXES = ("swanlake_", "duckling_queue_")
@@ -20,7 +28,7 @@ PROCEDURES = {
 
 
 def find_procedure(statement: Statement) -> Procedure | None:
-    """The procedure of ours that a statement calls; raises if it calls one that does not exist."""
+    """The procedure of the server that a statement calls; raises if there is none of its name."""
     call = statement.call
     if call is None or not call.name.startswith(_PREFIXES):
         return None
@@ -33,3 +41,35 @@ def find_procedure(statement: Statement) -> Procedure | None:
             code=Code.INVALID_ARGUMENT,
         )
     return procedure
+
+
+def run_procedure(
+    session: EngineSession, run: Run, procedure: Procedure, statement: Statement, parameters: Any
+) -> Outcome:
+    """Runs a procedure; its rows are a result like any other."""
+    if procedure.changes and session.transaction.open:
+        raise InvalidRequest(
+            f"{procedure.name} cannot be part of a transaction: commit or roll back first.",
+            identifier="TRANSACTION_ACTIVE",
+        )
+    arguments = session.call(run, procedure.evaluate, statement, parameters)
+    context = ProcedureContext(
+        session.services.lake,
+        session.engine,
+        session.services.queue,
+        session.services.maintenance,
+        lambda: session.call(run, lambda connection: session.names.location()),
+        run.check,
+    )
+    rows = procedure.body(context, *arguments)
+    session.services.queue.table_cache.invalidate_all()
+
+    def read(connection: duckdb.DuckDBPyConnection) -> Outcome:
+        session.client_rows.expose(connection)
+        connection.execute(f"SELECT * FROM {CLIENT_ROWS}")
+        stream = session.stream(run, connection)
+        stream.drain()
+        return Outcome(stream)
+
+    with session.client_rows.provide(pa.Table.from_pylist(rows, schema=procedure.schema)):
+        return session.call(run, read)

@@ -1,4 +1,4 @@
-"""The rows of a statement on their way to a client."""
+"""Delivers the rows of a statement to a client, batch by batch."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from typing import Any
 
 import duckdb
 
+from swanlake._internal.waiting import wait
 from swanlake.engine.errors import ENGINE_ERRORS, translate
 from swanlake.errors import QueryCancelled, QueryError, SwanLakeError
-from swanlake.sessions.runs import Run
-from swanlake.sessions.spill import SpillBuffer
-from swanlake.sessions.wire import WireFormat
+from swanlake.sessions.results.spill import SpillBuffer
+from swanlake.sessions.results.wire import WireFormat
+from swanlake.sessions.run import Run
 
 log = logging.getLogger("swanlake.sessions")
 
 _VECTOR = 2048  # rows DuckDB works on at a time
 _CELLS_PER_BATCH = 512 * 1024
 _MAX_ROWS_PER_BATCH = 64 * _VECTOR
-_POLL = 0.05
 
 
 def rows_per_batch(columns: int) -> int:
-    """Rows for batches of a few megabytes: large enough to stream fast, small enough to hold."""
+    """The number of rows for batches of a few megabytes."""
     vectors = _CELLS_PER_BATCH // max(columns, 1) // _VECTOR
     return min(max(vectors, 1) * _VECTOR, _MAX_ROWS_PER_BATCH)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a statement gave: a stream of rows, a number of affected rows, both, or neither."""
+    """The outcome of a statement: a stream of rows, a number of affected rows, both, or neither."""
 
     stream: ResultStream | None = None
     affected: int | None = None
@@ -43,9 +43,9 @@ class Outcome:
 class ResultStream:
     """A result that is read once, batch by batch.
 
-    It starts *live*: DuckDB produces each batch when it is asked for, and the session's connection
-    can do nothing else. Before the session runs another statement it *settles* the stream, which
-    moves the rest into a buffer. The reader notices nothing.
+    It starts *live*: DuckDB produces each batch on request, and the session's connection can do
+    nothing else. Before the session runs another statement it *settles* the stream, which moves
+    the rest into a buffer; the reader does not notice.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class ResultStream:
         spill_directory: Path,
         in_transaction: bool = False,
     ) -> None:
-        """Takes over the result of the statement that ``connection`` has just executed."""
+        """Reads the result of the statement that ``connection`` has just executed."""
         self.run = run
         self.in_transaction = in_transaction
         self.handle = run.handle
@@ -77,7 +77,10 @@ class ResultStream:
         self.schema = self._format.schema
         self._buffer = SpillBuffer(self.schema, memory_limit, spill_directory)
         self._rows = 0
-        self._read_ahead(batch_rows)
+        # One batch is read ahead, so that a statement that fails at once fails in its execution.
+        # DuckDB fills its batches: a short one is the last, and one more read ends the statement.
+        while self.live and self._fetch_into_buffer() < batch_rows:
+            pass
 
     @property
     def live(self) -> bool:
@@ -86,7 +89,7 @@ class ResultStream:
 
     @property
     def total_rows(self) -> int | None:
-        """The number of rows, once DuckDB has given them all."""
+        """The number of rows; None while DuckDB still holds some."""
         return None if self.live else self._rows
 
     def read(self) -> Any | None:
@@ -108,46 +111,47 @@ class ResultStream:
     def settle(self, check: Callable[[], None]) -> None:
         """Buffers what DuckDB still holds; returns when the connection is free.
 
-        A batch may take long, and the statement that waits has its own limits: the work is done by
-        a thread, while ``check`` is asked again and again and raises when nobody waits any more.
-        The thread then goes on, and the next statement finds it further.
+        A batch may take long, and the statement that waits has its own deadline: a thread does the
+        work, while ``check`` is called repeatedly and raises to stop waiting. The thread then goes
+        on, and the next statement waits for the same thread.
         """
         if not self.live:
             return
-        if self._settling is None or not self._settling.is_alive():
-            self._settling = threading.Thread(
-                target=self._settle, name="swanlake-settle", daemon=True
-            )
-            self._settling.start()
-        while self._settling.is_alive():
-            self._settling.join(_POLL)
-            check()
+        thread = self._settling
+        if thread is None or not thread.is_alive():
+            thread = threading.Thread(target=self._settle, name="swanlake-settle", daemon=True)
+            self._settling = thread
+            thread.start()
+
+        def has_ended(seconds: float) -> bool:
+            thread.join(seconds)
+            return not thread.is_alive()
+
+        wait(has_ended, check)
 
     def _settle(self) -> None:
-        """Leaves no live result behind, whatever happens.
+        """Leaves no live result behind, even after an error.
 
-        The next statement would end it, and its reader could not tell that from its end.
+        The next statement would end it, and its reader would take that for the end of the rows.
         """
         while self.live:
-            with self._lock:  # given back after each batch: a client may be reading meanwhile
+            with self._lock:  # released after each batch, as a client may be reading
                 try:
                     if self._closed:
                         self._release()
                         return
-                    batch = self._fetch()
-                    if batch is not None:
-                        self._buffer.append(batch)
+                    self._fetch_into_buffer()
                 except SwanLakeError as failed:
                     self._fail(failed)
                 except OSError as full:
                     self._fail(
                         QueryError(
-                            f"The rest of the result could not be kept on disk: {full}.",
+                            f"The rest of the result could not be written to disk: {full}.",
                             identifier="RESULT_SPILL_FAILED",
                         )
                     )
                 except Exception as bug:
-                    log.exception("the rest of a result was lost")
+                    log.exception("buffering the rest of a result failed")
                     self._fail(
                         SwanLakeError(
                             f"The rest of the result was lost ({type(bug).__name__}); the "
@@ -157,12 +161,10 @@ class ResultStream:
                     )
 
     def drain(self) -> None:
-        """Buffers the whole result now, and raises what it raises."""
+        """Buffers the whole result; raises if the statement fails."""
         with self._lock:
-            while self._reader is not None:
-                batch = self._fetch()
-                if batch is not None:
-                    self._buffer.append(batch)
+            while self.live:
+                self._fetch_into_buffer()
 
     def append_from(self, other: ResultStream) -> None:
         """Adds all rows of another drained result of the same statement."""
@@ -172,24 +174,24 @@ class ResultStream:
                 self._rows += batch.num_rows
 
     def close(self) -> None:
-        """Gives up the rest of the result; a fetch that is under way ends first."""
+        """Drops the rest of the result; a fetch in progress ends first."""
         self._closed = True
         with self._lock:
             self._release()
             self._buffer.close()
 
     def abandon(self, reason: SwanLakeError) -> None:
-        """Gives up the rest of the result at once: a fetch that is under way is interrupted."""
+        """Drops the rest of the result at once; a fetch in progress is interrupted."""
         self._closed = True
         if self.live:
             self.run.cancel(reason)
         self.close()
 
-    def leave(self) -> None:
+    def release_reader(self) -> None:
         """The client reads no further.
 
-        In a transaction nothing is interrupted for that: DuckDB would abort all of it, and the
-        client may only want to go on without the rest of one result.
+        In a transaction the statement is not interrupted: DuckDB would abort the transaction, and
+        the client may go on with it.
         """
         if self.in_transaction:
             self.close()
@@ -197,29 +199,23 @@ class ResultStream:
             self.abandon(QueryCancelled("The client went away."))
 
     def discard(self) -> None:
-        """Reads the result to its end and keeps nothing of it; raises what it raises."""
+        """Reads the result to its end and keeps no rows; raises if the statement fails."""
         while self.read() is not None:
             pass
 
-    def _read_ahead(self, batch_rows: int) -> None:
-        """Reads the first batch, so that a statement that fails at once fails in its execution.
-
-        DuckDB fills its batches, so a short one is the last, and asking once more ends the
-        statement.
-        """
-        while self._reader is not None:
-            batch = self._fetch()
-            if batch is None:
-                return
-            self._buffer.append(batch)
-            if batch.num_rows == batch_rows:
-                return
+    def _fetch_into_buffer(self) -> int:
+        """Buffers one batch, if there is one; the number of its rows."""
+        batch = self._fetch()
+        if batch is None:
+            return 0
+        self._buffer.append(batch)
+        return int(batch.num_rows)
 
     def _fetch(self) -> Any | None:
         if self._reader is None:
             return None
         try:
-            with self.run.engaged(self._connection):
+            with self.run.interruptible(self._connection):
                 batch = self._format.convert(self._reader.read_next_batch())
             self._rows += batch.num_rows
             return batch

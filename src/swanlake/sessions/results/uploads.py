@@ -1,26 +1,26 @@
-"""Rows on their way from a client into a statement."""
+"""Receives the rows that a client uploads for a statement."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from swanlake.errors import InvalidRequest, QueryError, SwanLakeError
-from swanlake.sessions.runs import Run
-from swanlake.sessions.spill import SpillBuffer
+from swanlake.sessions.results.spill import SpillBuffer
+from swanlake.sessions.run import Run
+from swanlake.sessions.services import SessionServices
 
 
 @contextmanager
-def received(run: Run, reader: Any, memory_limit: int, spill_directory: Path) -> Iterator[Any]:
-    """All rows that a client sends, before anything waits for them but its session.
+def receive_upload(run: Run, reader: Any, services: SessionServices) -> Iterator[Any]:
+    """All rows that a client sends, received before the statement begins.
 
-    Neither DuckDB nor a turn at the lake can be kept waiting by a client that is slow.
+    A slow client so blocks only its own session, not DuckDB or the writer lock of a catalog.
     """
-    rows = SpillBuffer(reader.schema, memory_limit, spill_directory)
+    rows = SpillBuffer(reader.schema, services.result_buffer_bytes, services.spill_directory)
     try:
         _receive(run, reader, rows)
         yield pa.RecordBatchReader.from_batches(reader.schema, rows)
@@ -39,6 +39,6 @@ def _receive(run: Run, reader: Any, rows: SpillBuffer) -> None:
         raise InvalidRequest(f"The upload cannot be read: {broken}.") from broken
     except OSError as full:
         raise QueryError(
-            f"The upload could not be kept on disk: {full}.", identifier="UPLOAD_SPILL_FAILED"
+            f"The upload could not be written to disk: {full}.", identifier="UPLOAD_SPILL_FAILED"
         ) from full
-    run.check()  # to its reader, an upload that broke off looks like one that is complete
+    run.check()  # an upload that broke off looks complete to its reader

@@ -1,8 +1,8 @@
-"""How DuckDB's values travel: Arrow that stock clients read without knowing DuckDB.
+"""Converts DuckDB's Arrow types to those that stock clients read.
 
-DuckDB can export every type without loss, but some only as opaque bytes. Those get the form a
-reader expects: BOOLEAN is a bit, HUGEINT a decimal, UUID, JSON and ENUM are text, and what Arrow
-has no type for (UHUGEINT, TIMETZ, BIT, BIGNUM) is the text DuckDB itself would print.
+DuckDB can export every type without loss, but some only as opaque bytes. Those are converted:
+BOOLEAN to a bit, HUGEINT to a decimal, UUID, JSON and ENUM to text, and types that Arrow lacks
+(UHUGEINT, TIMETZ, BIT, BIGNUM) to the text that DuckDB prints.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from swanlake.sessions.binding import VARIABLE_PREFIX
+from swanlake.sessions.execution.binding import VARIABLE_PREFIX
 
 Convert = Callable[[Any], Any]
 
 _HEX = np.frombuffer(b"".join(b"%02x" % byte for byte in range(256)), dtype=np.uint16)
-#: Where the four hyphens and the sixteen pairs of hexadecimal digits stand in a UUID's text.
+#: Positions of the hyphens and of the hexadecimal digits in a UUID's text.
 _HYPHENS = [8, 13, 18, 23]
 _DIGITS = [i for i in range(36) if i not in _HYPHENS]
 _BOUND_VARIABLE = re.compile(rf"getvariable\('{VARIABLE_PREFIX}(\w+)'\)")
@@ -28,26 +28,22 @@ _MAX_OFFSET_SECONDS = 16 * 3600 - 1
 
 
 class WireFormat:
-    """The conversion for one result: the schema clients see, and batches turned into it."""
+    """The conversion for one result: the schema that clients see, and batches in it."""
 
     def __init__(self, schema: Any) -> None:
         plans = [_plan(field.type) for field in schema]
         names = [column_name(field.name) for field in schema]
         self._converters = [plan[1] if plan else None for plan in plans]
         self.is_identity = not any(plans) and names == schema.names
-        self.schema = (
-            schema
-            if self.is_identity
-            else pa.schema(
-                [
-                    pa.field(name, plan[0] if plan else field.type, field.nullable)
-                    for field, plan, name in zip(schema, plans, names, strict=True)
-                ]
+        self.schema = schema
+        if not self.is_identity:
+            self.schema = pa.schema(
+                pa.field(name, plan[0] if plan else field.type, field.nullable)
+                for field, plan, name in zip(schema, plans, names, strict=True)
             )
-        )
 
     def convert(self, batch: Any) -> Any:
-        """One batch in wire form; the same object where nothing had to change."""
+        """One batch in wire format; the same object if nothing had to change."""
         if self.is_identity:
             return batch
         columns = [
@@ -58,12 +54,12 @@ class WireFormat:
 
 
 def column_name(name: str) -> str:
-    """The name a client expects: a parameter that went to DuckDB as a variable is ``$1`` again."""
+    """The column name for clients: a parameter passed to DuckDB as a variable is ``$1`` again."""
     return _BOUND_VARIABLE.sub(r"$\1", name)
 
 
 def _plan(kind: Any) -> tuple[Any, Convert] | None:
-    """The wire type of an Arrow type and how to get there, or None if it can stay."""
+    """The wire type of an Arrow type and its conversion; None if the type stays."""
     if isinstance(kind, pa.UuidType):
         return pa.string(), _uuid_text
     if isinstance(kind, pa.JsonType):
@@ -90,7 +86,7 @@ def _plan_list(kind: Any) -> tuple[Any, Convert] | None:
     inner = _plan(kind.value_type)
     if inner is None:
         return None
-    child = pa.field(kind.value_field.name, inner[0], kind.value_field.nullable)
+    child = _wire_field(kind.value_field, inner)
     if pa.types.is_fixed_size_list(kind):
         target, own_buffers = pa.list_(child, kind.list_size), 1
     else:
@@ -119,56 +115,46 @@ def _plan_map(kind: Any) -> tuple[Any, Convert] | None:
 
 
 def _plan_struct(kind: Any) -> tuple[Any, Convert] | None:
-    fields = [kind.field(i) for i in range(kind.num_fields)]
-    plans = [_plan(field.type) for field in fields]
+    plans = [_plan(field.type) for field in kind]
     if not any(plans):
         return None
-    wire_fields = [
-        pa.field(field.name, plan[0], field.nullable) if plan else field
-        for field, plan in zip(fields, plans, strict=True)
-    ]
+    fields = [_wire_field(field, plan) for field, plan in zip(kind, plans, strict=True)]
 
     def convert(array: Any) -> Any:
-        children = [
-            plan[1](array.field(i)) if plan else array.field(i) for i, plan in enumerate(plans)
-        ]
         mask = array.is_null() if array.null_count else None
-        return pa.StructArray.from_arrays(children, fields=wire_fields, mask=mask)
+        return pa.StructArray.from_arrays(_children(array, plans), fields=fields, mask=mask)
 
-    return pa.struct(wire_fields), convert
+    return pa.struct(fields), convert
 
 
 def _plan_union(kind: Any) -> tuple[Any, Convert] | None:
-    fields = [kind.field(i) for i in range(kind.num_fields)]
-    plans = [_plan(field.type) for field in fields]
+    plans = [_plan(field.type) for field in kind]
     if not any(plans):
         return None
+    fields = [_wire_field(field, plan) for field, plan in zip(kind, plans, strict=True)]
     names = [field.name for field in fields]
-    wire_fields = [
-        pa.field(field.name, plan[0] if plan else field.type)
-        for field, plan in zip(fields, plans, strict=True)
-    ]
 
     def convert(array: Any) -> Any:
-        children = [
-            plan[1](array.field(i)) if plan else array.field(i) for i, plan in enumerate(plans)
-        ]
         # The children of a slice are sliced, but not what pyarrow calls its type codes.
         codes = np.frombuffer(array.buffers()[1], dtype=np.int8)
         codes = pa.array(codes[array.offset : array.offset + len(array)])
-        return pa.UnionArray.from_sparse(codes, children, names, kind.type_codes)
+        return pa.UnionArray.from_sparse(codes, _children(array, plans), names, kind.type_codes)
 
-    return pa.sparse_union(wire_fields, kind.type_codes), convert
+    return pa.sparse_union(fields, kind.type_codes), convert
+
+
+def _wire_field(field: Any, plan: tuple[Any, Convert] | None) -> Any:
+    return pa.field(field.name, plan[0], field.nullable) if plan else field
+
+
+def _children(array: Any, plans: list[tuple[Any, Convert] | None]) -> list[Any]:
+    return [plan[1](array.field(i)) if plan else array.field(i) for i, plan in enumerate(plans)]
 
 
 def _rebuild(array: Any, target: Any, own_buffers: int, children: list[Any]) -> Any:
+    buffers = array.buffers()[:own_buffers]
     return pa.Array.from_buffers(
-        target,
-        len(array),
-        array.buffers()[:own_buffers],
-        array.null_count,
-        array.offset,
-        children,
+        target, len(array), buffers, array.null_count, array.offset, children
     )
 
 

@@ -1,0 +1,3 @@
+"""Transforms: PySpark functions of users that change rows between the queue and the lake."""
+
+__all__ = ["registry"]

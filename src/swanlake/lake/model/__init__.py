@@ -1,0 +1,16 @@
+"""The values of the lake: tables, columns, types, statistics, files and operations. No I/O.
+
+Spark workers import these modules without a database driver installed.
+"""
+
+__all__ = [
+    "evolution",
+    "ids",
+    "layout",
+    "operations",
+    "partitioning",
+    "table_files",
+    "table_ref",
+    "type_registry",
+    "types",
+]

@@ -1,1 +1,0 @@
-"""Where the heavy work on the lake's files is run."""

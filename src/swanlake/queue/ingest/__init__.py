@@ -1,0 +1,3 @@
+"""Ingest: group commit of concurrent inserts, and deduplication of batches sent again."""
+
+__all__: list[str] = []

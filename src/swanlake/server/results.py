@@ -1,0 +1,96 @@
+"""Results on their way to a client: FlightInfo, and the stream of a DoGet."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.flight as flight
+
+from swanlake.protocol import AFFECTED_ROWS, encode, messages
+from swanlake.server.call import FlightCall
+from swanlake.server.errors import flight_errors
+from swanlake.sessions.execution.prepared import EMPTY_SCHEMA
+from swanlake.sessions.registry import SessionRegistry
+from swanlake.sessions.results.stream import Outcome, ResultStream
+
+#: The statement handle of a result without rows.
+_NO_ROWS = b""
+#: How long a batch may take after its client hung up in the middle of a transaction.
+_HANG_UP_GRACE_SECONDS = 1.0
+
+
+class Results:
+    """The results of a registry's sessions, as Flight objects."""
+
+    def __init__(self, registry: SessionRegistry) -> None:
+        self._registry = registry
+
+    def info(self, outcome: Outcome, descriptor: Any) -> Any:
+        """The FlightInfo whose ticket fetches the result of a statement."""
+        stream = outcome.stream
+        if stream is None:
+            handle, schema, rows = _NO_ROWS, EMPTY_SCHEMA, outcome.affected
+        else:
+            self._registry.add_result(stream)
+            handle, schema, rows = stream.handle, stream.schema, stream.total_rows
+        ticket = encode(messages.TicketStatementQuery(statement_handle=handle))
+        return flight_info(schema, descriptor, ticket, -1 if rows is None else rows)
+
+    def send(self, handle: bytes, call: FlightCall) -> Any:
+        """The stream of a result that waits under a handle."""
+        if handle == _NO_ROWS:
+            return _without_rows(EMPTY_SCHEMA)
+        stream = self._registry.take_result(handle, call.identity.name)
+        batches = _batches(stream, call)
+        # Not a finally in the generator: it would not run if the generator is never started.
+        weakref.finalize(batches, self._registry.release_result, stream).atexit = False
+        return flight.GeneratorStream(stream.schema, batches)
+
+    def send_outcome(self, outcome: Outcome, call: FlightCall) -> Any:
+        """The stream of a statement that the DoGet itself executed."""
+        if outcome.stream is None:
+            affected = -1 if outcome.affected is None else outcome.affected
+            return _without_rows(EMPTY_SCHEMA.with_metadata({AFFECTED_ROWS: str(affected)}))
+        self._registry.add_result(outcome.stream)
+        return self.send(outcome.stream.handle, call)
+
+
+def flight_info(schema: Any, descriptor: Any, ticket: bytes, rows: int = -1) -> Any:
+    """A FlightInfo of one endpoint, without a location: clients fetch over the same connection."""
+    return flight.FlightInfo(schema, descriptor, [flight.FlightEndpoint(ticket, [])], rows, -1)
+
+
+def _without_rows(schema: Any) -> Any:
+    return flight.RecordBatchStream(pa.RecordBatchReader.from_batches(schema, []))
+
+
+def _batches(stream: ResultStream, call: FlightCall) -> Iterator[Any]:
+    """The batches of a result for one DoGet; ends when the client hangs up."""
+    # Interrupting DuckDB aborts the transaction, which the client may want to continue.
+    grace = _HANG_UP_GRACE_SECONDS if stream.in_transaction else 0.0
+    is_client_gone = _for_longer_than(grace, call.is_cancelled)
+    while True:
+        # call.is_cancelled is safe to use only while the call is alive: inside this block.
+        with flight_errors(), stream.run.client_waiting(is_client_gone):
+            batch = stream.read()
+        if batch is None:
+            return
+        yield batch
+
+
+def _for_longer_than(seconds: float, condition: Callable[[], bool]) -> Callable[[], bool]:
+    """True once the condition has been true for so long."""
+    since: float | None = None
+
+    def holds() -> bool:
+        nonlocal since
+        if not condition():
+            return False
+        since = since or time.monotonic()
+        return time.monotonic() - since >= seconds
+
+    return holds

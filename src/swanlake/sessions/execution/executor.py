@@ -1,0 +1,167 @@
+"""Executes the statements of a session: routes each one, and hands it to its executor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import duckdb
+
+from swanlake.engine.errors import ENGINE_ERRORS
+from swanlake.errors import InvalidRequest, NotFound
+from swanlake.sessions.execution.engine_executor import EngineExecutor
+from swanlake.sessions.execution.engine_session import STATEMENT_ERRORS, EngineSession
+from swanlake.sessions.execution.parser import StatementParser
+from swanlake.sessions.execution.prepared import PreparedStatement, describe
+from swanlake.sessions.execution.router import (
+    Enqueue,
+    NativeRead,
+    NativeWrite,
+    Procedure,
+    QueueRead,
+    Route,
+    RouteContext,
+    enqueue_head,
+    route,
+)
+from swanlake.sessions.native.executor import NativeExecutor
+from swanlake.sessions.procedures.registry import run_procedure
+from swanlake.sessions.queue.enqueue import EnqueueExecutor
+from swanlake.sessions.queue.tables import QueueQuery, QueueTables, Views
+from swanlake.sessions.results.stream import Outcome
+from swanlake.sessions.run import Run
+from swanlake.sql.statement import Statement
+
+
+class StatementExecutor:
+    """Executes every statement of one session."""
+
+    def __init__(self, session: EngineSession) -> None:
+        self.session = session
+        self._parser = StatementParser(session)
+        self._queue_tables = QueueTables(session, self._parser)
+        self.enqueue = EnqueueExecutor(session, self._queue_tables)
+        self._native = NativeExecutor(session, self._parser)
+        self._engine = EngineExecutor(session, self._queue_tables)
+
+    def parse(self, sql: str) -> list[Statement]:
+        """The statements of a client's text, at least one."""
+        try:
+            statements = self._parser.parse(sql)
+        except ENGINE_ERRORS as error:
+            self.session.fail(error)
+        if not statements:
+            raise InvalidRequest("The statement is empty.", identifier="EMPTY_STATEMENT")
+        return statements
+
+    def run_all(self, run: Run, statements: list[Statement]) -> Outcome:
+        """Runs statements in order; the outcome is that of the last one."""
+        if len(statements) > 1:
+            inserts = sum(enqueue_head(statement) is not None for statement in statements)
+            run.check_batch_id(inserts)
+        for statement in statements[:-1]:
+            self.run_one(run, statement, keep_rows=False)
+        return self.run_one(run, statements[-1])
+
+    def run_one(
+        self, run: Run, statement: Statement, parameters: Any = None, *, keep_rows: bool = True
+    ) -> Outcome:
+        """Runs one statement by its route."""
+        session = self.session
+        session.transaction.admit(statement)
+        session.catalogs.protect(statement)
+        chosen = self._route(statement, keep_rows=keep_rows)
+        if isinstance(chosen, Procedure):
+            return run_procedure(session, run, chosen.procedure, statement, parameters)
+        if isinstance(chosen, Enqueue):
+            return self.enqueue.run(run, statement, chosen, parameters)
+        outcome: Outcome | None = None
+        views: Views = {}
+        if isinstance(chosen, NativeWrite):
+            outcome = self._native.write(run, statement, chosen.head, parameters, keep_rows)
+        elif isinstance(chosen, NativeRead):
+            outcome = self._native.read(run, statement, parameters)
+        elif isinstance(chosen, QueueRead):
+            query = self._rewrite(statement, chosen)
+            statement, views = query.statement, query.views
+        if outcome is None:
+            outcome = self._engine.run(run, statement, parameters, keep_rows=keep_rows, views=views)
+        if statement.changes_tables and not session.transaction.open:
+            for location in session.names.written_catalogs(statement):
+                session.engine.refreshes.mark_changed(location.catalog)
+        session.record(statement)
+        return outcome
+
+    def _route(self, statement: Statement, *, keep_rows: bool = True) -> Route:
+        session = self.session
+        context = RouteContext(
+            native=session.services.native.is_on,
+            in_transaction=session.transaction.open,
+            has_local_state=session.has_local_state,
+            has_client_rows=session.client_rows.rows is not None,
+            keep_rows=keep_rows,
+        )
+        return route(statement, context)
+
+    def _rewrite(self, statement: Statement, queue_read: QueueRead) -> QueueQuery:
+        try:
+            return self._queue_tables.rewrite(statement.text, queue_read.reads)
+        except STATEMENT_ERRORS as error:
+            self.session.fail(error, statement)
+
+    @contextmanager
+    def atomic(self, run: Run, statements: list[Statement]) -> Iterator[None]:
+        """A transaction around these statements, unless the session already has one."""
+        session = self.session
+        if session.transaction.open:
+            yield
+            return
+        # Locked before the transaction begins: a commit in between would make it fail.
+        catalogs = set().union(*map(session.names.written_catalogs, statements))
+        with session.writer_lock(run, catalogs):
+            self.run_one(run, self.parse("BEGIN TRANSACTION")[0])
+            try:
+                yield
+                self.run_one(run, self.parse("COMMIT")[0])
+            except BaseException:
+                session.roll_back()
+                raise
+
+    def creates_nothing(self, statement: Statement) -> bool:
+        """True for a CREATE TABLE IF NOT EXISTS of a table that exists in the lake."""
+        chosen = self._route(statement)
+        return isinstance(chosen, NativeWrite) and self._native.exists(statement, chosen.head)
+
+    def in_lake(self, statement: Statement) -> Statement:
+        """A statement that creates a table of the queue, as one that creates it in the lake."""
+        try:
+            return self._parser.parse_one(self._queue_tables.rewrite_for_lake(statement.text))
+        except STATEMENT_ERRORS as error:
+            self.session.fail(error, statement)
+
+    def describe(self, connection: duckdb.DuckDBPyConnection, prepared: PreparedStatement) -> None:
+        """Fills in the schemas of a prepared statement."""
+        if len(prepared.statements) > 1:
+            return  # the statements before the last may create what it reads
+        statement = prepared.last
+        procedure = target = None
+        views: Views = {}
+        chosen = self._route(statement)
+        if isinstance(chosen, Procedure):
+            procedure = chosen.procedure
+        elif isinstance(chosen, Enqueue):
+            try:
+                plan = self.enqueue.plan(statement, chosen)
+            except NotFound:
+                if self.enqueue.creates_tables:
+                    return
+                raise
+            statement, target, views = plan.statement, plan.staging.schema, plan.views
+        elif isinstance(chosen, QueueRead):
+            query = self._queue_tables.rewrite(statement.text, chosen.reads)
+            statement, views = query.statement, query.views
+        with self._queue_tables.empty(views):
+            self.session.retry_with_catalogs(
+                statement, lambda: describe(connection, prepared, statement, procedure, target)
+            )

