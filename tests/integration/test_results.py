@@ -308,7 +308,9 @@ FROM range(3000000) r(i)"""
 LATE_ERROR = "SELECT CASE WHEN i = 900000 THEN error('late') ELSE i END FROM range(1000000) r(i)"
 
 
-@pytest.mark.parametrize("way", ["fetched", "not fetched", "timeout", "cancelled", "abandoned"])
+@pytest.mark.parametrize(
+    "way", ["fetched", "not fetched", "timeout", "cancelled", "cancelled unread", "abandoned"]
+)
 def test_result_that_fails_while_fetched_aborts_the_transaction(flight_sql: Open, way: str) -> None:
     """DuckDB rolls back but reports COMMIT as successful: acknowledged rows would be lost."""
     connection, other = flight_sql(), flight_sql()
@@ -331,6 +333,8 @@ def test_result_that_fails_while_fetched_aborts_the_transaction(flight_sql: Open
             eventually(lambda: other.status()["statements_running"] == 1)
             cancel_result(other, info)
             reading.join()
+        case "cancelled unread":  # DuckDB works for no batch and is not interrupted
+            cancel_result(other, connection.execute(LARGE))
         case "abandoned":
             reader = connection.fetch(connection.execute(SLOW))
             reading = BackgroundRead(reader)

@@ -236,11 +236,13 @@ class EngineSession:
         """Takes the rest of a live result off the connection."""
         if self.live is None:
             return
-        self.live.settle(check)
+        stream = self.live
+        stream.settle(check)
         self.live = None
         if self.transaction.open and not self.transaction.aborted:
-            # The statement may have failed after its execution, while its result was fetched.
-            self.transaction.aborted = self._is_transaction_aborted()
+            # The statement may have failed after its execution, while its result was fetched. One
+            # that was stopped between two batches has failed too, though DuckDB does not know it.
+            self.transaction.aborted = stream.run.is_stopped or self._is_transaction_aborted()
 
     def release(self) -> None:
         """Gives the connection back; idempotent."""
