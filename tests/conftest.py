@@ -17,6 +17,7 @@ from psycopg.conninfo import make_conninfo
 from sqlalchemy.dialects import registry
 
 from swanlake.lake.lake import Lake
+from tests import preloaded
 from tests.flight import FlightSql
 from tests.postgres_server import PostgresServer
 from tests.server_process import ServerProcess
@@ -24,6 +25,10 @@ from tests.stock_duckdb import stock_duckdb
 
 # An installed package registers its dialect with SQLAlchemy; a checkout may not be installed.
 registry.register("swanlake", "swanlake.client.sqlalchemy_dialect", "SwanLakeDialect")
+
+# Most of the CPU time of a server's start are its imports.
+preloaded.install()
+ServerProcess.popen = staticmethod(preloaded.popen)
 
 # No deadline: the time of an example depends on the machine, not on the code.
 settings.register_profile("swanlake", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -8,8 +8,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 START_SECONDS = 60.0
 
@@ -20,6 +21,9 @@ class ServerProcess:
     By default it runs jobs inline, because Spark takes longer to start than most tests run, and
     schedules no maintenance.
     """
+
+    #: Starts the process, with the interface of ``subprocess.Popen``.
+    popen: ClassVar[Callable[..., Any]] = subprocess.Popen
 
     def __init__(self, home: Path, *flags: str, **environment: str) -> None:
         self.home = home
@@ -58,7 +62,7 @@ class ServerProcess:
         if "--port" not in self._flags:
             command += ["--port", "0"]
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
+            self._process = ServerProcess.popen(
                 command,
                 stdout=log,
                 stderr=log,

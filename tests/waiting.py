@@ -1,9 +1,12 @@
-"""Waiting for a condition."""
+"""Waiting for a condition, or for the state of a process."""
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 
@@ -16,3 +19,17 @@ def eventually(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
             return value
         assert time.monotonic() < deadline, "the condition did not become true in time"
         time.sleep(0.01)
+
+
+def freeze(pid: int) -> None:
+    """Stops a process with SIGSTOP; its threads may work until the last of them has stopped."""
+    os.kill(pid, signal.SIGSTOP)
+    threads = Path(f"/proc/{pid}/task")
+    eventually(lambda: all(map(_is_stopped, threads.glob("*/stat"))))
+
+
+def _is_stopped(stat: Path) -> bool:
+    try:
+        return stat.read_text().rpartition(")")[2].split()[0] == "T"
+    except FileNotFoundError:  # the thread has ended
+        return True

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
 import signal
 import subprocess
 import sys
@@ -40,7 +39,7 @@ from swanlake.errors import (
 from tests.integration.client.blocking import Blocking, EventLoopThread
 from tests.integration.client.failing_server import BlockedConnections, FaultyConnections
 from tests.server_process import ServerProcess
-from tests.waiting import eventually
+from tests.waiting import eventually, freeze
 
 Make = Callable[..., Any]
 Start = Callable[..., ServerProcess]
@@ -419,8 +418,7 @@ def test_close_with_hung_server_is_bounded(writer_at: Make, start_server: Start)
     w = writer_at(server.url, "t", max_rows=1)
     w.write({"id": 0})
     w.flush()
-    server.process.send_signal(signal.SIGSTOP)
-    os.waitpid(server.process.pid, os.WUNTRACED)  # it may answer until it is stopped
+    freeze(server.process.pid)
     try:
         w.write_many([{"id": 1}, {"id": 2}])
         began = time.monotonic()

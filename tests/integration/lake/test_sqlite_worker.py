@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import struct
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from swanlake._internal import subprocess_rpc
 from swanlake.errors import ConfigError
 from swanlake.lake.metastore.location import LakeLocation
 from swanlake.lake.metastore.sqlite_worker import SqliteWorkerClient
+from tests.waiting import freeze
 
 
 def test_stopped_worker_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,8 +22,7 @@ def test_stopped_worker_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         lake.create("sales")
         stopped = lake._child
         assert stopped is not None
-        os.kill(stopped.pid, signal.SIGSTOP)
-        os.waitpid(stopped.pid, os.WUNTRACED)  # its threads may respond until then
+        freeze(stopped.pid)
         stopped._connections.close()  # the next call needs a new connection, and its handshake
         assert [info.name for info in lake.catalogs()] == ["sales"]
         assert lake._child is not stopped
