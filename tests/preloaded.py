@@ -16,6 +16,7 @@ import json
 import os
 import runpy
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -168,8 +169,7 @@ def _connect() -> socket.socket:
 
 
 def _start_template() -> str:
-    directory = tempfile.TemporaryDirectory(prefix="swanlake-preloaded-")
-    address = f"{directory.name}/socket"
+    address = f"{tempfile.mkdtemp(prefix='swanlake-preloaded-')}/socket"
     template = subprocess.Popen(
         [sys.executable, "-m", "tests.preloaded", address],
         stdin=subprocess.PIPE,
@@ -186,7 +186,6 @@ def _start_template() -> str:
         if os.getpid() == owner and template.stdin is not None:
             template.stdin.close()
             template.wait()
-            directory.cleanup()
 
     atexit.register(stop)
     return address
@@ -260,6 +259,7 @@ def _serve(address: str) -> _Program:
             for pid in waiting:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
+            shutil.rmtree(Path(address).parent)
             os._exit(0)
         if woken in ready:
             with contextlib.suppress(BlockingIOError):

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection, Listener, answer_challenge, deliver_challenge
 from pathlib import Path
@@ -32,6 +33,9 @@ log = logging.getLogger("swanlake._internal.subprocess_rpc")
 _START_SECONDS = 30.0
 _EXIT_SECONDS = 5.0
 _KEY_BYTES = 32
+_PREFIX = "swanlake-worker-"
+#: A directory of this age has the socket of a worker that started, or belongs to none.
+_STALE_SECONDS = 2 * _START_SECONDS
 #: For one read or write on the socket, as the kernel takes it: seconds and microseconds.
 _TRANSFER_TIMEOUT = struct.pack("ll", 30, 0)
 
@@ -51,7 +55,8 @@ class WorkerProcess:
         errors: IO[bytes] | None = None,
     ) -> None:
         self.owner = os.getpid()
-        self._directory = tempfile.mkdtemp(prefix="swanlake-worker-")
+        remove_stale_directories(Path(tempfile.gettempdir()))
+        self._directory = tempfile.mkdtemp(prefix=_PREFIX)
         self._address = f"{self._directory}/socket"
         self._key = secrets.token_bytes(_KEY_BYTES)
         self._connections: FreeList[Connection] = FreeList(self._connect)
@@ -141,9 +146,32 @@ class WorkerProcess:
         if not self.wait(_EXIT_SECONDS):
             self._process.kill()
             self._process.wait()
-        with contextlib.suppress(OSError):
-            Path(self._address).unlink(missing_ok=True)
-            Path(self._directory).rmdir()
+        _remove_directory(Path(self._directory))
+
+
+def remove_stale_directories(parent: Path) -> None:
+    """Removes what is left of workers that were killed together with their parents."""
+    for directory in parent.glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError):  # it is gone, or another user's
+            is_old = time.time() - directory.stat().st_mtime > _STALE_SECONDS
+            if is_old and not _is_listening(directory / "socket"):
+                _remove_directory(directory)
+
+
+def _is_listening(address: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as channel:
+        channel.settimeout(_EXIT_SECONDS)
+        try:
+            channel.connect(str(address))
+        except (ConnectionRefusedError, FileNotFoundError):
+            return False
+    return True
+
+
+def _remove_directory(directory: Path) -> None:
+    with contextlib.suppress(OSError):
+        (directory / "socket").unlink(missing_ok=True)
+        directory.rmdir()
 
 
 def serve(handler: object, to_error: ToError) -> None:
@@ -159,6 +187,7 @@ def serve(handler: object, to_error: ToError) -> None:
         sys.stdout.flush()
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # the parent stops reading the pipe
         sys.stdin.buffer.read()
+    _remove_directory(Path(sys.argv[1]).parent)  # the parent was killed, or does it now
     os._exit(0)
 
 
