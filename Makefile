@@ -3,12 +3,13 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 ARGS ?=
+PARALLEL := -n auto --maxprocesses 4 --max-worker-restart 0 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-slow lint format bench docs proto sync lock clean
+.PHONY: help install run test test-under-load test-slow coverage lint format bench docs proto sync lock clean
 
 help: ## Show this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(STAMP) ## Create .venv with the server, the stock clients and the test tools
 
@@ -20,7 +21,16 @@ run: $(STAMP) ## Start the server with embedded defaults (ARGS="--port 4300" pas
 	@$(BIN)/swanlake serve $(ARGS)
 
 test: $(STAMP) lint ## Lint, type-check and run the tests
-	$(BIN)/pytest -n auto --maxprocesses 4 --max-worker-restart 0 --dist loadfile $(ARGS)
+	$(BIN)/pytest $(PARALLEL) --durations 20 $(ARGS)
+
+test-under-load: $(STAMP) ## Run the tests next to four busy loops
+	scripts/under-load 4 $(BIN)/pytest $(PARALLEL) $(ARGS)
+
+coverage: $(STAMP) ## Run the tests and show which lines of src/ no test runs
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest $(PARALLEL) $(ARGS)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
 
 test-slow: $(STAMP) ## Run the slow tests
 	$(BIN)/pytest -m slow --timeout 3600 $(ARGS)
@@ -51,4 +61,4 @@ lock: $(STAMP) ## Pin the installed versions in constraints.txt
 	$(BIN)/pip freeze --exclude-editable --exclude swanlake | grep -vE '^-e |^#' > constraints.txt
 
 clean: ## Remove .venv and caches (never swanlake-home)
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build src/*.egg-info
+	rm -rf .venv .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis build src/*.egg-info

@@ -109,7 +109,7 @@ def start_server(tmp_path: Path) -> Iterator[Callable[..., ServerProcess]]:
 
     yield start
     for server in started:
-        server.kill()
+        server.close()
 
 
 @pytest.fixture

@@ -26,11 +26,13 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, Any, NoReturn
+
+from pyarrow import flight
 
 #: Where the template listens; forks inherit it.
 ADDRESS_VARIABLE = "PRELOADED_PYTHON_ADDRESS"
@@ -240,6 +242,8 @@ def _serve(address: str) -> _Program:
     for module in _MODULES:
         importlib.import_module(module)
     install()  # forks start their workers through the template, too
+    if threading.gettrace() is not None:
+        _trace_flight_calls()
     assert threading.active_count() == 1, "a fork would lose the other threads"
     gc.collect()
     gc.freeze()  # a collection in a fork would copy the pages of all imported objects
@@ -279,6 +283,22 @@ def _serve(address: str) -> _Program:
                 os.close(descriptor)
             with contextlib.suppress(OSError):
                 connection.send(str(pid).encode())
+
+
+def _trace_flight_calls() -> None:
+    """Coverage observes the threads that Python starts; those of gRPC must ask for it."""
+    from swanlake.server.service import SwanLakeService
+
+    def traced(handler: Callable[..., Any]) -> Callable[..., Any]:
+        def handle(*arguments: Any) -> Any:
+            sys.settrace(threading.gettrace())
+            return handler(*arguments)
+
+        return handle
+
+    for name, handler in list(vars(SwanLakeService).items()):
+        if callable(handler) and hasattr(flight.FlightServerBase, name):
+            setattr(SwanLakeService, name, traced(handler))
 
 
 def _reap(waiting: dict[int, socket.socket]) -> None:

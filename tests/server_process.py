@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -13,6 +14,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 START_SECONDS = 60.0
+#: Set in every process that coverage observes.
+_COVERAGE = "COVERAGE_PROCESS_CONFIG"
 
 
 class ServerProcess:
@@ -106,8 +109,15 @@ class ServerProcess:
             self._process.wait()
         self._ready_file.unlink(missing_ok=True)
 
+    def close(self) -> None:
+        """Ends the server in the quickest way; under coverage, in one that keeps its data."""
+        if _COVERAGE in os.environ and self._process is not None and self.is_alive:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.stop()
+        self.kill()
+
     def __enter__(self) -> ServerProcess:
         return self.start()
 
     def __exit__(self, *exception: object) -> None:
-        self.kill()
+        self.close()
