@@ -6,20 +6,17 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import adbc_driver_flightsql.dbapi as adbc
 import duckdb
-import psycopg
 import pytest
 from hypothesis import HealthCheck, settings
-from psycopg.conninfo import make_conninfo
 from sqlalchemy.dialects import registry
 
 from swanlake.lake.lake import Lake
 from tests import preloaded
 from tests.flight import FlightSql
-from tests.postgres_server import PostgresServer
+from tests.postgres_server import PostgresServer, new_database
 from tests.server_process import ServerProcess
 from tests.stock_duckdb import stock_duckdb
 
@@ -59,11 +56,8 @@ def postgres() -> Iterator[str]:
 @pytest.fixture
 def postgres_database(postgres: str) -> Iterator[str]:
     """The URL of an empty database for one test."""
-    name = f"test_{uuid4().hex}"
-    with psycopg.connect(postgres, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}")
-        yield make_conninfo(postgres, dbname=name)
-        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    with new_database(postgres) as url:
+        yield url
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

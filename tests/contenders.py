@@ -14,13 +14,13 @@ import psycopg
 import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
-from psycopg.conninfo import make_conninfo
 
 from swanlake.lake.lake import Lake
 from swanlake.lake.metastore.advisory_locks import COMMIT_LOCK_CLASS, WRITER_LOCK_CLASS
 from swanlake.protocol import Actions, messages
 from tests.faults.workers import CatalogHistory, LakeAddress, WorkerPool, read_history
 from tests.flight import FlightSql
+from tests.postgres_server import new_database
 from tests.server_process import ServerProcess
 from tests.stock_duckdb import stock_duckdb
 from tests.waiting import eventually
@@ -255,11 +255,7 @@ def _open_deployment(kind: str, postgres: Callable[[], str], folder: Path) -> It
     with ExitStack() as database:
         metabase: str | Path = folder / "catalogs"
         if kind == "postgres":
-            name = f"test_{uuid4().hex}"
-            admin = database.enter_context(psycopg.connect(postgres(), autocommit=True))
-            admin.execute(f"CREATE DATABASE {name}")
-            database.callback(admin.execute, f"DROP DATABASE {name} WITH (FORCE)")
-            metabase = make_conninfo(postgres(), dbname=name)
+            metabase = database.enter_context(new_database(postgres()))
         with ExitStack() as cleanup:
             yield Deployment(metabase, folder, cleanup)
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 import signal
 import tempfile
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from uuid import uuid4
+
+import psycopg
+from psycopg.conninfo import make_conninfo
 
 
 class PostgresServer:
@@ -43,3 +49,13 @@ class PostgresServer:
     def __exit__(self, *exception: object) -> None:
         self._server.cleanup()
         self._directory.cleanup()
+
+
+@contextmanager
+def new_database(url: str) -> Iterator[str]:
+    """The URL of an empty database on a server, which is dropped after the block."""
+    name = f"test_{uuid4().hex}"
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+        yield make_conninfo(url, dbname=name)
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")

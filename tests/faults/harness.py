@@ -12,16 +12,14 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import adbc_driver_flightsql.dbapi as adbc
-import psycopg
 import pyarrow as pa
-from psycopg.conninfo import make_conninfo
 
 from swanlake.lake.lake import Lake
 from swanlake.lake.metastore.location import LakeLocation
 from tests.faults import crashing_server
+from tests.postgres_server import new_database
 from tests.server_process import ServerProcess
 from tests.stock_duckdb import stock_duckdb
 from tests.waiting import eventually
@@ -333,13 +331,10 @@ def open_harness(
         yield harness
         harness.server.kill()
         return
-    name = f"test_{uuid4().hex}"
-    with psycopg.connect(postgres(), autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}")
-        harness = FaultHarness(home, make_conninfo(postgres(), dbname=name), **environment)
+    with new_database(postgres()) as url:
+        harness = FaultHarness(home, url, **environment)
         yield harness
         harness.server.kill()
-        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 def lake_location(metabase: str | Path, data: Path) -> LakeLocation:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -13,33 +14,44 @@ import pytest
 from swanlake.lake.lake import Lake
 from swanlake.protocol import messages
 from tests.flight import FlightSql
+from tests.postgres_server import new_database
 from tests.queries import rows
 from tests.server_process import ServerProcess
 
-Start = Callable[..., ServerProcess]
 
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def own_server(
-    request: pytest.FixtureRequest, start_server: Start, tmp_path: Path
-) -> ServerProcess:
-    """A server for one test, on each kind of metabase."""
-    if request.param == "sqlite":
-        return start_server(home=tmp_path / "home")
-    url = request.getfixturevalue("postgres_database")
-    return start_server(home=tmp_path / "home", SWANLAKE_METABASE_URL=url)
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def deployed(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[ServerProcess, Lake]]:
+    """A server on each kind of metabase, and its lake, opened by the test process."""
+    home = tmp_path_factory.mktemp("catalogs") / "home"
+    with ExitStack() as cleanup:
+        metabase: str | Path = home / "catalogs"
+        environment = {}
+        if request.param == "postgres":
+            postgres = request.getfixturevalue("postgres")
+            metabase = cleanup.enter_context(new_database(postgres))
+            environment["SWANLAKE_METABASE_URL"] = metabase
+        server = cleanup.enter_context(ServerProcess(home, **environment))
+        yield server, cleanup.enter_context(Lake.open(metabase, home / "data"))
 
 
 @pytest.fixture
-def same_lake(own_server: ServerProcess, tmp_path: Path, request: pytest.FixtureRequest) -> Any:
-    """The server's lake, opened by the test process."""
-    home = tmp_path / "home"
-    if request.node.callspec.params["own_server"] == "sqlite":
-        metabase: str | Path = home / "catalogs"
-    else:
-        metabase = request.getfixturevalue("postgres_database")
-    with Lake.open(metabase, home / "data") as lake:
-        yield lake
+def same_lake(deployed: tuple[ServerProcess, Lake]) -> Iterator[Lake]:
+    """The server's lake; the server drops the catalogs of a test after it."""
+    server, lake = deployed
+    yield lake
+    connection = FlightSql(server.url)
+    for catalog in lake.catalogs():
+        if catalog.name != "swanlake":
+            connection.query(f"CALL swanlake_drop_catalog('{catalog.name}')")
+    connection.close()
+
+
+@pytest.fixture
+def own_server(deployed: tuple[ServerProcess, Lake], same_lake: Lake) -> ServerProcess:
+    """The server, with no catalog but its own."""
+    return deployed[0]
 
 
 @pytest.fixture

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from uuid import uuid4
 
-import psycopg
 import pytest
-from psycopg.conninfo import make_conninfo
 
 from tests.integration.lake.fixtures import Engines, LakeHarness
+from tests.postgres_server import new_database
 
 
 @pytest.fixture(scope="session")
@@ -44,14 +42,10 @@ def postgres_harness(
     postgres: str, postgres_engines: Engines, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[LakeHarness]:
     """A lake in PostgreSQL for all tests of a module; each creates its own catalogs."""
-    name = f"test_{uuid4().hex}"
-    with psycopg.connect(postgres, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}")
-        home = tmp_path_factory.mktemp("lake")
-        harness = LakeHarness(make_conninfo(postgres, dbname=name), home, postgres_engines)
+    with new_database(postgres) as url:
+        harness = LakeHarness(url, tmp_path_factory.mktemp("lake"), postgres_engines)
         yield harness
         harness.close()
-        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
