@@ -41,6 +41,20 @@ CHANGES = {
 
 #: Changes that may be inlined.
 ROWS = ("delete", "update", "insert")
+#: All changes on PostgreSQL, and one on SQLite: conflicts are checked by the same code.
+CONFLICTS = [
+    *(("postgres", change, 0) for change in CHANGES),
+    *(("postgres", change, 10) for change in ROWS),
+    *(("sqlite", "update", inlined) for inlined in (0, 10)),
+]
+on_each_metabase = pytest.mark.parametrize(
+    ("shared_harness", "change", "inlined"), CONFLICTS, indirect=["shared_harness"]
+)
+on_rows_in_each_metabase = pytest.mark.parametrize(
+    ("shared_harness", "change", "inlined"),
+    [case for case in CONFLICTS if case[1] in ROWS],
+    indirect=["shared_harness"],
+)
 
 
 class InterleavingRunner(PlainRunner):
@@ -62,10 +76,7 @@ def start(harness: LakeHarness, work: str) -> CompactionCase:
     return new_case(harness, TABLE, *WORK[work], inlined=10 if work == "fold" else 0)
 
 
-@pytest.mark.parametrize(
-    ("change", "inlined"),
-    [*((change, 0) for change in CHANGES), *((change, 10) for change in ROWS)],
-)
+@on_each_metabase
 @pytest.mark.parametrize("work", WORK)
 def test_changes_committed_during_compaction_are_preserved(
     harness: LakeHarness, work: str, change: str, inlined: int
@@ -84,8 +95,7 @@ def test_changes_committed_during_compaction_are_preserved(
     case.check(seen)
 
 
-@pytest.mark.parametrize("inlined", [0, 10], ids=["files", "inlined"])
-@pytest.mark.parametrize("change", ROWS)
+@on_rows_in_each_metabase
 @pytest.mark.parametrize("work", WORK)
 def test_overlapping_transaction_is_applied_whole_or_not_at_all(
     harness: LakeHarness, work: str, change: str, inlined: int
