@@ -58,7 +58,7 @@ _OWN_TABLES = tuple(
     for session in range(8)
     for sql in (
         f"CREATE TABLE t{session} (id BIGINT, name VARCHAR, v DOUBLE)",
-        f"INSERT INTO t{session} SELECT range, 'swan', 0.5 FROM range(10_000)",
+        f"INSERT INTO t{session} SELECT range, 'swan', 0.5 FROM range(50)",
     )
 )
 WORKLOADS = [
@@ -81,23 +81,9 @@ WORKLOADS = [
     Workload("inlining", "rows inlined in the metadata", 10, (_TABLE,), _literal_rows),
     Workload(
         "changes",
-        "UPDATE of a row in files",
-        0,
-        _OWN_TABLES,
-        lambda session, n: f"UPDATE t{session} SET v = v + 1 WHERE id = {n}",
-    ),
-    Workload(
-        "changes",
-        "DELETE of a row in files",
-        0,
-        _OWN_TABLES,
-        lambda session, n: f"DELETE FROM t{session} WHERE id = {n}",
-    ),
-    Workload(
-        "changes",
         "UPDATE of an inlined row",
         100,
-        tuple(sql.replace("10_000", "50") for sql in _OWN_TABLES),
+        _OWN_TABLES,
         lambda session, n: f"UPDATE t{session} SET v = v + 1 WHERE id = {n % 50}",
     ),
     Workload(

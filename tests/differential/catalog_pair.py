@@ -10,14 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import pyarrow.parquet as pq
 
 from swanlake.lake.catalog import Catalog
 from swanlake.lake.commit.protocol import Committed
-from swanlake.lake.files.datafile import write_delete_file
 from swanlake.lake.lake import Lake
-from swanlake.lake.model.layout import Table
-from swanlake.lake.model.operations import Commit, Delete, FileDelete, Operation
+from swanlake.lake.model.operations import Commit, Operation
 from swanlake.sql.quoting import identifier, literal
 from tests.stock_duckdb import stock_duckdb
 
@@ -129,11 +126,6 @@ class CatalogPair:
         """Inserts rows with our writer."""
         return self.catalog.append(self.connection, query, schema, table)
 
-    def delete(self, where: str, table: str, schema: str = "main") -> Committed:
-        """Deletes rows with our writer."""
-        target = self.catalog.table(schema, table)
-        return self.commit(delete_operation(self.ours, target, where), base=target.snapshot_id)
-
     def commit(self, *operations: Operation, base: int | None = None) -> Committed:
         """Commits operations with our writer."""
         return self.catalog.commit(Commit(operations, base=base))
@@ -224,36 +216,6 @@ class PairFactory:
     def close(self) -> None:
         self.connection.close()
         self.lake.close()
-
-
-def delete_operation(side: AttachedCatalog, table: Table, where: str) -> Delete:
-    """An operation that deletes rows; files without remaining rows are dropped whole."""
-    name = f"lake.{identifier(table.schema)}.{identifier(table.name)}"
-    chosen: dict[str, list[int]] = dict(
-        side(f"SELECT filename, list(file_row_number) FROM {name} WHERE {where} GROUP BY filename")
-    )
-    files = side(
-        "SELECT d.data_file_id, d.path, d.path_is_relative, d.record_count, x.delete_file_id, "
-        "x.path, x.path_is_relative FROM meta.data_file d LEFT JOIN meta.delete_file x "
-        "ON x.data_file_id = d.data_file_id AND x.end_snapshot IS NULL "
-        f"WHERE d.table_id = {table.id} AND d.end_snapshot IS NULL ORDER BY ALL"
-    )
-    deletes, dropped = [], []
-    for file_id, path, relative, rows, delete_id, delete_path, delete_relative in files:
-        path = table.directory + path if relative else path
-        if path not in chosen:
-            continue
-        positions = set(chosen.pop(path))
-        if delete_id is not None:
-            delete_path = table.directory + delete_path if delete_relative else delete_path
-            positions |= set(pq.read_table(delete_path, columns=["pos"])["pos"].to_pylist())
-        if len(positions) == rows:
-            dropped.append(file_id)
-            continue
-        written = write_delete_file(side.connection, table, path, sorted(positions))
-        deletes.append(FileDelete(file_id, written, delete_id))
-    assert not chosen, f"rows that are in no file: {chosen}"
-    return Delete(table, tuple(deletes), tuple(dropped))
 
 
 def _differences(ours: Tables, stock: Tables) -> Iterator[str]:

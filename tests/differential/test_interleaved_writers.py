@@ -14,10 +14,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from swanlake.lake.files.datafile import write_files
-from swanlake.lake.model.operations import Commit, Insert
 from swanlake.lake.model.types import ColumnSpec
-from tests.differential.catalog_pair import AttachedCatalog, PairFactory, delete_operation
+from tests.differential.catalog_pair import AttachedCatalog, PairFactory
 
 Rows = list[tuple[int, str]]
 
@@ -61,24 +59,6 @@ class InterleavedWriters(RuleBasedStateMachine):
     def we_insert(self, count: int) -> None:
         query = self.new_rows(count, "ours")
         self.catalog.append(self.side.connection, query, "main", "t")
-        self.compare()
-
-    @rule(pick=PICKS)
-    def we_delete(self, pick: tuple[int, int]) -> None:
-        table = self.catalog.table("main", "t")
-        deleted = delete_operation(self.side, table, self.where(pick))
-        self.catalog.commit(Commit((deleted,), base=table.snapshot_id))
-        self.remove(pick)
-        self.compare()
-
-    @rule(pick=PICKS, count=COUNTS)
-    def we_replace(self, pick: tuple[int, int], count: int) -> None:
-        table = self.catalog.table("main", "t")
-        deleted = delete_operation(self.side, table, self.where(pick))
-        self.remove(pick)
-        files = write_files(self.side.connection, self.new_rows(count, "replaced"), table)
-        insert = Insert(table, tuple(files))
-        self.catalog.commit(Commit((deleted, insert), base=table.snapshot_id))
         self.compare()
 
     @precondition(lambda self: len(self.seen) > 2)

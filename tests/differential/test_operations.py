@@ -21,7 +21,7 @@ from swanlake.lake.model.operations import (
 )
 from swanlake.lake.model.types import ColumnSpec
 from swanlake.sql.quoting import identifier
-from tests.differential.catalog_pair import CatalogPair, Difference, Tables, delete_operation
+from tests.differential.catalog_pair import CatalogPair, Difference, Tables
 
 NUMBERS = [ColumnSpec("i", "BIGINT"), ColumnSpec("t", "VARCHAR")]
 NUMBERS_SQL = "CREATE TABLE lake.t (i BIGINT, t VARCHAR)"
@@ -48,34 +48,6 @@ def _empty_snapshot(tables: Tables) -> None:
             "commit_extra_info": None,
         }
     )
-
-
-def _new_file_id(tables: Tables) -> None:
-    max(tables["snapshot"], key=lambda row: int(row["snapshot_id"]))["next_file_id"] += 1
-
-
-def _retained_delete_file(tables: Tables) -> None:
-    """A second delete from a file: the stock extension replaces the first delete file."""
-    (new,) = tables["delete_file"]
-    (scheduled,) = tables["files_scheduled_for_deletion"]
-    tables["files_scheduled_for_deletion"] = []
-    deleted_in = new["partial_max"]
-    old = {
-        **new,
-        "delete_file_id": scheduled["data_file_id"],
-        "end_snapshot": deleted_in,
-        "delete_count": 1,
-        "partial_max": None,
-    }
-    new |= {"begin_snapshot": deleted_in, "partial_max": None}
-    tables["delete_file"] = [old, new]
-
-
-def _ended_delete_file(tables: Tables) -> None:
-    ends = {row["data_file_id"]: row["end_snapshot"] for row in tables["data_file"]}
-    for row in tables["delete_file"]:
-        assert row["end_snapshot"] is None
-        row["end_snapshot"] = ends[row["data_file_id"]]
 
 
 def _flushed_too(tables: Tables) -> None:
@@ -123,21 +95,6 @@ EMPTY_SNAPSHOT = Difference(
     "Every commit makes a snapshot, which its ledger entries name. The stock extension makes none "
     "for an option or for an insert of no rows.",
     _empty_snapshot,
-)
-NEW_FILE_ID = Difference(
-    "Clients cache table statistics by next_file_id, so every change of data increments it. The "
-    "stock extension does not when it drops whole files.",
-    _new_file_id,
-)
-RETAINED_DELETE_FILE = Difference(
-    "A second delete from a file ends the first delete file and retains it for time travel. The "
-    "stock extension schedules it for deletion and records in the new one when each row was "
-    "deleted; its own conflict check cannot see that, and a fork may need the file.",
-    _retained_delete_file,
-)
-ENDED_DELETE_FILE = Difference(
-    "A data file that ends also ends its delete file. The stock extension leaves that live.",
-    _ended_delete_file,
 )
 SEEN_BY_INLINED_DELETES = Difference(
     "A compaction also reports a flush of inlined rows: the stock extension's inlined deletes "
@@ -526,56 +483,7 @@ def test_inserts_after_alterations_write_the_same_metadata(pair: CatalogPair) ->
     assert pair.ours(rows) == pair.stock(rows)
 
 
-# ---- deletes, merges, options ------------------------------------------------------------------
-
-
-def test_delete_writes_the_same_metadata(pair: CatalogPair) -> None:
-    # From one file: the order of several is undefined.
-    pair.run_on_both(NUMBERS_SQL, *(f"INSERT INTO lake.t {numbers(n, n + 10)}" for n in (0, 10)))
-    pair.delete("i IN (11, 13)", "t")
-    pair.stock("DELETE FROM lake.t WHERE i IN (11, 13)")
-    pair.compare()
-    assert pair.ours("SELECT count(*), sum(i) FROM lake.t") == [(18, 190 - 24)]
-
-
-def test_second_delete_from_a_file_writes_the_same_metadata(pair: CatalogPair) -> None:
-    pair.run_on_both(f"CREATE TABLE lake.t AS {numbers(0, 10)}")
-    for number in (3, 5):
-        pair.delete(f"i = {number}", "t")
-        pair.stock(f"DELETE FROM lake.t WHERE i = {number}")
-    pair.compare(RETAINED_DELETE_FILE)
-    for version in range(1, 4):
-        rows = f"FROM lake.t AT (VERSION => {version}) ORDER BY ALL"
-        assert pair.ours(rows) == pair.stock(rows)
-
-
-def test_delete_of_all_rows_of_a_file_drops_it(pair: CatalogPair) -> None:
-    pair.run_on_both(NUMBERS_SQL, *(f"INSERT INTO lake.t {numbers(n, n + 10)}" for n in (0, 10)))
-    pair.delete("i < 10", "t")
-    pair.stock("DELETE FROM lake.t WHERE i < 10")
-    pair.compare(NEW_FILE_ID)
-
-
-def test_delete_of_the_remaining_rows_of_a_file_drops_it(pair: CatalogPair) -> None:
-    pair.run_on_both(
-        f"CREATE TABLE lake.t AS {numbers(0, 10)}",
-        "DELETE FROM lake.t WHERE i < 5",
-    )
-    pair.delete("i >= 5", "t")
-    pair.stock("DELETE FROM lake.t WHERE i >= 5")
-    pair.compare(NEW_FILE_ID, ENDED_DELETE_FILE)
-    assert pair.ours("SELECT count(*) FROM lake.t") == [(0,)]
-
-
-def test_delete_and_insert_in_one_commit_write_the_same_metadata(pair: CatalogPair) -> None:
-    pair.run_on_both(f"CREATE TABLE lake.t AS {numbers(0, 10)}")
-    table = pair.catalog.table("main", "t")
-    (file,) = write_files(pair.connection, numbers(20, 22), table)
-    pair.commit(Insert(table, (file,)), delete_operation(pair.ours, table, "i < 2"), base=1)
-    pair.stock(
-        f"BEGIN; INSERT INTO lake.t {numbers(20, 22)}; DELETE FROM lake.t WHERE i < 2; COMMIT"
-    )
-    pair.compare()
+# ---- merges, options ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("inserts", ["one snapshot", "three snapshots"])

@@ -22,7 +22,7 @@ from swanlake.lake.files import datafile
 from swanlake.lake.files.inlining import inline_rows
 from swanlake.lake.lake import Lake
 from swanlake.lake.metastore.local import MetadataService, open_metastore
-from swanlake.lake.model.operations import Commit, CreateSchema, Delete, InlineDelete, Insert
+from swanlake.lake.model.operations import Commit, CreateSchema, InlineDelete, Insert
 from swanlake.lake.model.types import ColumnSpec
 from tests.faults.postgres_proxy import LostMessage, PostgresProxy
 from tests.faults.workers import LakeAddress
@@ -85,6 +85,17 @@ def appends(catalog: Catalog) -> list[Commit]:
     ]
 
 
+def delete_of_an_inlined_row(catalog: Catalog) -> Commit:
+    """Inlines two rows; the commit deletes the first."""
+    rows = pa.table({"id": pa.array([1, 2], pa.int64())})
+    inlined = inline_rows(catalog.table("main", "t"), rows, blind=True)
+    assert inlined is not None
+    catalog.change(inlined)
+    table = catalog.table("main", "t")
+    (source,) = catalog.files(table.id).inlined
+    return Commit((InlineDelete(table, source.name, (1,)),), base=table.snapshot_id)
+
+
 def assert_all_applied_once(
     lake: Lake,
     catalog: Catalog,
@@ -110,9 +121,9 @@ def test_conflict_fails_only_its_own_commit_of_a_group(
     metabase: str | Path, tmp_path: Path
 ) -> None:
     with open_sales(LakeAddress(metabase, str(tmp_path / "data"))) as (lake, sales):
-        table, first = sales.table("main", "t"), sales.newest_snapshot() + 1
-        delete = Commit((Delete(table, dropped=(0,)),), base=table.snapshot_id)
-        again = Commit((Delete(table, dropped=(0,)),), base=table.snapshot_id)
+        delete = delete_of_an_inlined_row(sales)
+        again = Commit(delete.operations, base=delete.base)
+        first = sales.newest_snapshot() + 1
         schemas = [Commit((CreateSchema(name),)) for name in ("a", "b", "c")]
         changes = [schemas[0], delete, again, schemas[1], schemas[2]]
         outcomes = commit_as_group(lake, sales, changes)
@@ -133,16 +144,9 @@ def test_row_lock_of_another_program_fails_only_the_commit_that_needs_it(
         closing(open_metastore(address.metabase, address.data)) as metabase,
         psycopg.connect(postgres_database) as holder,
     ):
-        rows = pa.table({"id": pa.array([1, 2], pa.int64())})
-        inlined = inline_rows(sales.table("main", "t"), rows, blind=True)
-        assert inlined is not None
-        sales.change(inlined)
-        [(name,)] = holder.execute(
-            "SELECT table_name FROM lake_sales.ducklake_inlined_data_tables"
-        ).fetchall()
-        holder.execute(f"DELETE FROM lake_sales.{name}")
-        table = sales.table("main", "t")
-        delete = Commit((InlineDelete(table, name, (1,)),), base=table.snapshot_id)
+        delete = delete_of_an_inlined_row(sales)
+        [operation] = delete.of_type(InlineDelete)
+        holder.execute(f"DELETE FROM lake_sales.{operation.table_name}")
         schemas = [Commit((CreateSchema(name),)) for name in ("a", "b")]
         store = metabase.store(sales.info)
         outcomes = protocol.apply_all(store, [schemas[0], delete, schemas[1]])

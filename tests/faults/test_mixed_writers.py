@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 import pytest
-from sqlalchemy import select
 
 from swanlake.engine.database import extension_path
 from swanlake.errors import CommitConflict
@@ -24,16 +24,17 @@ from swanlake.lake.catalog import Catalog
 from swanlake.lake.commit import protocol
 from swanlake.lake.commit.protocol import Retries
 from swanlake.lake.files import datafile
+from swanlake.lake.files.inlining import inline_rows
 from swanlake.lake.lake import Lake
 from swanlake.lake.metastore.local import open_metastore
 from swanlake.lake.metastore.location import LakeLocation
-from swanlake.lake.model.operations import Commit, Delete, Insert
+from swanlake.lake.model.operations import Commit, InlineDelete, InlineInsert, Insert
 from swanlake.lake.model.types import ColumnSpec
 from swanlake.sql.quoting import literal
 from tests.faults.workers import LakeAddress, WorkerPool, read_history, wait_for_all
 
 COLUMNS = [ColumnSpec("writer", "BIGINT", nullable=False), ColumnSpec("number", "BIGINT")]
-ROWS_PER_FILE = 3
+INLINED_ROWS = 3
 #: The writer id of rows that are never committed.
 UNCOMMITTED = -1
 #: Conflicts with which a stock writer may fail.
@@ -129,37 +130,32 @@ def our_table_creator(address: LakeAddress, worker: int, seconds: float) -> Reco
 
 
 def our_deleter(address: LakeAddress, worker: int, seconds: float) -> Record:
-    """Appends files of three rows to the table ``bin`` and deletes whole files from it."""
+    """Inlines rows of the table ``bin``, three at a time, and deletes them three at a time."""
     record = Record()
-    metabase = open_metastore(address.metabase, address.data)
-    with address.writer("sales") as (sales, duck):
-        store = metabase.store(sales.info)
-        data, deletes = store.tables.data_file, store.tables.delete_file
+    with address.writer("sales") as (sales, _):
         for number in Rounds(seconds):
             if number % 3:
-                query = f"SELECT {number}, range FROM range({ROWS_PER_FILE})"
-                sales.append(duck, query, "main", "bin")
-                record.done["added"] += ROWS_PER_FILE
+                sales.commit(Commit((_new_rows(sales, number),)))
+                record.done["added"] += INLINED_ROWS
                 continue
-            table = sales.table("main", "bin")
-            with store.connect() as connection:
-                whole = connection.execute(
-                    select(data.c.data_file_id)
-                    .join(deletes, deletes.c.data_file_id == data.c.data_file_id, isouter=True)
-                    .where(data.c.table_id == table.id, data.c.end_snapshot.is_(None))
-                    .where(deletes.c.delete_file_id.is_(None), data.c.record_count == ROWS_PER_FILE)
-                    .order_by(data.c.data_file_id.desc())
-                ).scalars()
-                file_id = whole.first()
-            if file_id is None:
-                continue
-            try:
-                sales.commit(Commit((Delete(table, dropped=(file_id,)),), base=table.snapshot_id))
-                record.done["deleted"] += ROWS_PER_FILE
-            except CommitConflict as conflict:
-                record.failures.append(conflict.message)
-    metabase.close()
+            files = sales.files(sales.table("main", "bin").id)
+            for source in files.inlined:
+                rows = sales.inlined_rows(source.name, files.snapshot_id)
+                live = [row_id for row_id, _, end, *_ in rows if end is None]
+                delete = InlineDelete(files.table, source.name, tuple(live[-INLINED_ROWS:]))
+                try:
+                    sales.commit(Commit((delete,), base=files.snapshot_id))
+                    record.done["deleted"] += len(delete.row_ids)
+                except CommitConflict as conflict:
+                    record.failures.append(conflict.message)
     return record
+
+
+def _new_rows(catalog: Catalog, number: int) -> InlineInsert:
+    values = {"writer": [number] * INLINED_ROWS, "number": [*range(INLINED_ROWS)]}
+    inlined = inline_rows(catalog.table("main", "bin"), pa.table(values), blind=True)
+    assert inlined is not None
+    return inlined
 
 
 # ---- stock writers -----------------------------------------------------------------------------

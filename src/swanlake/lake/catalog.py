@@ -7,7 +7,7 @@ sales.append(connection, "SELECT range AS id FROM range(10)", "main", "orders")
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -30,7 +30,7 @@ from swanlake.lake.model.operations import (
     Insert,
     Operation,
 )
-from swanlake.lake.model.table_files import InlinedRow, LiveFile, TableFiles
+from swanlake.lake.model.table_files import InlinedRow, TableFiles
 from swanlake.lake.model.types import ColumnSpec, number_columns
 from swanlake.lake.read import live_files, metadata, survey
 from swanlake.lake.read.inlined_scan import InlinedScan, ScanRefusal
@@ -74,10 +74,6 @@ class Catalog:
     def files(self, table_id: int) -> TableFiles:
         """A table and all its files, read in one transaction; raises NotFound."""
         return self.metadata.read_repeatably(self.info, live_files.read_files, table_id)
-
-    def find_files(self, table: Table, paths: Iterable[str]) -> dict[str, LiveFile]:
-        """The table's live files at these paths, each with its current deletes."""
-        return self.metadata.read_repeatably(self.info, live_files.find_files, table, sorted(paths))
 
     def scan_inlined(self, tables: Sequence[Table]) -> list[InlinedScan] | ScanRefusal:
         """All rows of tables whose rows are all inlined, read in one transaction."""

@@ -44,7 +44,7 @@ class NativeParts:
     literals: bool = True
     #: Rows inlined in the metadata.
     inlining: bool = True
-    #: UPDATE and DELETE.
+    #: UPDATE and DELETE of tables that have only inlined rows.
     changes: bool = True
     #: Reads of tables that have only inlined rows.
     reads: bool = True

@@ -27,15 +27,6 @@ _SOURCES = frozenset(
 _SCHEMA = re.compile(r"^(?:system\.)?main\.")
 
 
-def are_row_values(tree: SyntaxTree) -> bool:
-    """True if the values of an UPDATE mean the same in a SELECT.
-
-    A SELECT also takes window functions and ``unnest``, and what macros may hide of them.
-    """
-    known = builtin_functions("scalar") | builtin_functions("aggregate") | _SOURCES - {"unnest"}
-    return tree.expressions <= _ROW_EXPRESSIONS | {"SUBQUERY"} and _called(tree) <= known
-
-
 def reads_only(tree: SyntaxTree, table: str) -> bool:
     """True if the rows of a query can depend on no table but this one."""
     known = builtin_functions("scalar", "CONSISTENT") | ROW_FUNCTIONS

@@ -25,6 +25,8 @@ _EXPRESSIONS = frozenset(
     "BETWEEN CASE CAST COLUMNS COLUMN_REF COMPARISON CONJUNCTION CONSTANT FUNCTION OPERATOR "
     "PARAMETER STAR WINDOW".split()
 )
+#: A SELECT takes these, and an UPDATE does not.
+_NOT_ROW_WISE = frozenset({"COLUMNS", "STAR", "WINDOW"})
 #: Functions that depend on nothing but their arguments, not even on the session or its settings.
 _FUNCTIONS = frozenset(
     "% & * ** + - / // << >> ^ | || !~~ !~~* ~~ ~~* abs any_value avg bool_and bool_or ceil "
@@ -50,6 +52,8 @@ class PlainQuery:
     #: Names that stand for columns and tables, in lower case.
     names: frozenset[str]
     aliases: frozenset[str]
+    #: False if a value may depend on other rows, or stand for several columns.
+    is_row_wise: bool
 
     def names_only(self, columns: Iterable[str]) -> bool:
         """True if each name is one of these columns, a table of the query, or an alias.
@@ -79,7 +83,8 @@ def plain_query(connection: duckdb.DuckDBPyConnection, text: str) -> PlainQuery 
     if len(ends) < len(tree.tables) or any(len(names) > 2 for names in tree.columns):
         return None
     names = frozenset(chain.from_iterable(tree.columns))
-    return PlainQuery(text, tree.tables, ends, names, tree.aliases)
+    is_row_wise = not tree.expressions & _NOT_ROW_WISE
+    return PlainQuery(text, tree.tables, ends, names, tree.aliases, is_row_wise)
 
 
 def _is_plain(tree: SyntaxTree) -> bool:

@@ -15,10 +15,10 @@ import duckdb
 import psycopg
 
 from swanlake.lake.catalog import Catalog
-from swanlake.lake.files.datafile import write_delete_file, write_files
+from swanlake.lake.files.datafile import write_files
 from swanlake.lake.lake import Lake
 from swanlake.lake.model.layout import DataFile, Table
-from swanlake.lake.model.operations import Commit, Delete, FileDelete, Insert, Merge
+from swanlake.lake.model.operations import Commit, Insert, Merge
 from swanlake.lake.model.types import ColumnSpec
 from tests.stock_duckdb import stock_duckdb
 
@@ -177,18 +177,6 @@ class LakeHarness:
             f"WHERE data_file_id = {file_id}"
         )
         return table.directory + path if relative else str(path)
-
-    def delete(
-        self,
-        catalog: Catalog,
-        table: Table,
-        file_id: int,
-        positions: Iterable[int],
-        replaces: int | None = None,
-    ) -> Delete:
-        path = self.path(catalog, table, file_id)
-        written = write_delete_file(self.duck, table, path, list(positions))
-        return Delete(table, (FileDelete(file_id, written, replaces),))
 
     def merge(self, catalog: Catalog, table: Table, sources: list[int]) -> Merge:
         """Merges files of one snapshot."""

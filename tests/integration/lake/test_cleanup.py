@@ -21,7 +21,7 @@ from swanlake.lake.commit.protocol import Committed
 from swanlake.lake.lake import Lake
 from swanlake.lake.lifecycle import clock, file_cleanup
 from swanlake.lake.lifecycle.file_cleanup import DEFAULT_AGE, DeletableFile, DeletionReason
-from swanlake.lake.model.operations import Commit, Delete
+from swanlake.lake.model.operations import Commit
 from tests.integration.lake.fixtures import SOON, LakeHarness
 
 LONG_AGO = (DEFAULT_AGE + timedelta(hours=1)).total_seconds()
@@ -106,7 +106,7 @@ def test_wrong_clock_deletes_nothing_early(
     sales = harness.lake.create_catalog("sales")
     table = harness.table(sales, ids=[range(10)])
     harness.attach(sales)
-    sales.commit(Commit((Delete(table, (), tuple(harness.files(sales, table))),)))
+    harness.sql("DELETE FROM sales.t")
     about_to_be_committed = harness.insert(table, range(10, 20))
     before = harness.parquet()
     with monkeypatch.context() as patched:

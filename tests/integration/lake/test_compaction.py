@@ -10,7 +10,7 @@ import pytest
 
 from swanlake.errors import CatalogUnreachable, PipelineFailed
 from swanlake.jobs.runner import R, Unit
-from swanlake.lake.model.operations import Commit
+from swanlake.lake.files.datafile import write_delete_file
 from swanlake.maintenance.compaction.plan import SkippedFile
 from swanlake.maintenance.compaction.run import compact
 from swanlake.maintenance.compaction.units import FlushInlinedUnit, MergeUnit, RewriteUnit
@@ -309,15 +309,27 @@ def test_compaction_and_stock_writes_alternate(harness: LakeHarness, inlined: in
 
 
 def test_files_with_repeated_deletes_are_rewritten(harness: LakeHarness) -> None:
-    case = new_case(harness, TABLE, insert(0, 10))
+    """Delete files of earlier versions: each has all deletes, and ends the one before."""
+    deletes = (f"DELETE FROM {{t}} WHERE i = {number}" for number in (1, 4, 5))
+    case = new_case(harness, TABLE, insert(0, 10), *deletes)
     (file,) = case.files.files
-    for positions in ([1], [1, 4], [1, 4, 5]):
-        current = case.files.files[0].current_deletes
-        delete = harness.delete(
-            case.catalog, case.table, file.id, positions, current.id if current else None
+    newest = case.catalog.newest_snapshot()
+    before = case.history()
+    statements = ["DELETE FROM ducklake_delete_file"]
+    for number, positions in enumerate(([1], [1, 4], [1, 4, 5])):
+        written = write_delete_file(harness.duck, case.table, file.path, positions)
+        begin = newest - 2 + number
+        statements.append(
+            "INSERT INTO ducklake_delete_file (delete_file_id, table_id, begin_snapshot, "
+            "end_snapshot, data_file_id, path, path_is_relative, format, delete_count, "
+            "file_size_bytes, footer_size) VALUES "
+            f"({100 + number}, {case.table.id}, {begin}, {begin + 1 if number < 2 else 'NULL'}, "
+            f"{file.id}, '{written.path}', true, 'parquet', {written.delete_count}, "
+            f"{written.file_size_bytes}, {written.footer_size})"
         )
-        case.catalog.commit(Commit((delete,), base=case.catalog.newest_snapshot()))
+    harness.tamper(case.catalog, *statements)
     assert len(case.files.files[0].deletes) == 3
+    assert case.history() == before
     with case.unchanged():
         case.compact()
     harness.maintain(case.catalog, "cleanup")

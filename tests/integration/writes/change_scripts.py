@@ -52,6 +52,32 @@ DELETE FROM t x WHERE x.a = 6
 DELETE FROM {schema}.t WHERE b = (SELECT max(b) FROM t)
 DELETE FROM t WHERE a NOT IN (SELECT a FROM t WHERE b > 3) AND l = ''
 """,
+    "few": r"""
+CREATE TABLE t (id INTEGER NOT NULL, s VARCHAR, d DECIMAL(6,2), w TIMESTAMP)
+INSERT INTO t VALUES (1, 'a', 1.5, '2024-01-01'), (2, 'b', NULL, NULL), (3, NULL, -1, '2024-02-29 12:00:00')
+INSERT INTO t SELECT range, 'r' || range, range, NULL FROM range(4, 8)
+UPDATE t SET s = upper(s) || '!', d = d + id WHERE id IN (1, 3, 5)
+UPDATE t SET id = id + 10
+UPDATE t AS x SET d = x.id WHERE x.d IS NULL
+UPDATE t SET s = CASE WHEN d > 3 THEN 'many' ELSE s END, w = '2024-03-01' WHERE id BETWEEN 12 AND 14
+UPDATE t SET d = '7.126', s = 5 WHERE id = 11
+UPDATE t↵SET s = 'line' -- comment↵WHERE id = 12 -- and this
+UPDATE t SET s = 'none' WHERE id = -1
+UPDATE t SET id = NULL WHERE id = 11
+UPDATE t SET d = 100000 WHERE id = 11
+UPDATE t SET d = sum(d)
+UPDATE t SET id = row_number() OVER ()
+UPDATE t SET s = *
+UPDATE t SET z = 1
+UPDATE t SET d = 1, d = 2
+DELETE FROM t WHERE z = 1
+DELETE FROM t WHERE id = 11
+DELETE FROM t x WHERE x.s = 'many' OR x.id = 12
+INSERT INTO t VALUES (1, 'again', 0, NULL)
+UPDATE t SET s = 'there' WHERE id = 1
+DELETE FROM t
+UPDATE t SET s = 'x'
+""",  # noqa: E501
     "others": r"""
 CREATE TABLE t (a INTEGER, b INTEGER)
 CREATE TABLE u (a INTEGER, b INTEGER)

@@ -1,14 +1,18 @@
-"""Native UPDATE and DELETE have the outcomes of the extension."""
+"""UPDATE and DELETE have the outcomes of stock DuckDB, native or not."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from itertools import combinations_with_replacement
+from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
 
+from tests.contenders import Deployment, deployment_fixture
 from tests.integration.writes.both_sides import (
     Ours,
     Stock,
@@ -20,8 +24,7 @@ from tests.integration.writes.both_sides import (
 )
 from tests.integration.writes.change_scripts import SCRIPTS
 
-#: Subjects whose statements mostly run in the extension.
-_LEFT = {"others", "refusals", "nested", "shapes"}
+deployment = deployment_fixture(servers=1)
 
 
 @pytest.mark.parametrize("inline_limit", [0, 10], ids=["files", "metadata"])
@@ -42,7 +45,7 @@ def test_outcome_is_that_of_stock(
             assert (sql, content(ours, schema)) == (sql, content(stock, schema))
     assert snapshots(ours) - snapshots(stock) == made
     assert counted["repeated"] == 0
-    if subject not in _LEFT:
+    if inline_limit and subject == "few":  # all its rows are inlined
         assert counted["extension"] <= refused
         assert writes.orphans(schema) == []
 
@@ -155,17 +158,59 @@ def test_rows_keep_their_ids(ours: Ours, schema: str) -> None:
     assert ours.run(new) == [(6,)]
 
 
-def test_many_rows_are_left_to_the_extension(writes: Writes, ours: Ours, schema: str) -> None:
-    ours.run("CREATE TABLE t AS SELECT range AS id, 0 AS v FROM range(30_000)")
+def test_inlined_rows_are_changed_natively(writes: Writes, ours: Ours, schema: str) -> None:
+    set_inline_limit(ours, schema, 10)
+    ours.run("CREATE TABLE t (id BIGINT NOT NULL, v BIGINT)")
+    for first in (0, 10):
+        ours.run(f"INSERT INTO t SELECT range, 0 FROM range({first}, {first} + 10)")
     with writes.counted() as counted:
-        assert ours.run("UPDATE t SET v = 1 WHERE id < 10_000") == 10_000
-        assert ours.run("UPDATE t SET v = 2 WHERE id < 10_001") == 10_001
-        assert ours.run("DELETE FROM t WHERE v = 2") == 10_001
-    assert counted == writes.expected(1, 2, 0)
-    assert ours.run("SELECT count(*), sum(v)::BIGINT FROM t") == [(19_999, 0)]
+        assert ours.run("UPDATE t SET v = id + 1 WHERE id < 10") == 10
+        assert ours.run("UPDATE t x SET v = x.v * 2 WHERE x.id = 3") == 1
+        assert ours.run("UPDATE t SET v = 1 WHERE id = -1") is None
+        assert ours.run("DELETE FROM t WHERE id >= 4") == 16
+    assert counted == writes.expected(4)
+    assert ours.run("FROM t ORDER BY id") == [(0, 1), (1, 2), (2, 3), (3, 8)]
+
+
+@pytest.mark.parametrize(
+    ("sql", "changed"),
+    [
+        ("UPDATE t SET v = 1", 20),  # more rows than an INSERT inlines
+        ("UPDATE t SET d = 'infinity' WHERE id = 1", 1),
+        ("UPDATE t SET v = (SELECT max(id) FROM t) WHERE id = 1", 1),
+        ("UPDATE t SET v = rowid WHERE id = 1", 1),
+        ("DELETE FROM t WHERE id IN (SELECT id FROM t WHERE id < 3)", 3),
+    ],
+)
+def test_changes_that_the_metadata_cannot_hold_are_left_to_the_extension(
+    writes: Writes, ours: Ours, schema: str, sql: str, changed: int
+) -> None:
+    set_inline_limit(ours, schema, 10)
+    ours.run("CREATE TABLE t (id BIGINT, v BIGINT, d DATE)")
+    for first in (0, 10):
+        ours.run(f"INSERT INTO t SELECT range, 0, NULL FROM range({first}, {first} + 10)")
+    with writes.counted() as counted:
+        assert ours.run(sql) == changed
+    assert counted == writes.expected(0, 1)
+
+
+def test_rows_in_files_are_left_to_the_extension(writes: Writes, ours: Ours, schema: str) -> None:
+    ours.run("CREATE TABLE t AS SELECT range AS id, 0 AS v FROM range(100)")
+    with writes.counted() as counted:
+        assert ours.run("UPDATE t SET v = 1 WHERE id < 10") == 10
+        assert ours.run("DELETE FROM t WHERE v = 1") == 10
+    assert counted == writes.expected(0, 2)
+    set_inline_limit(ours, schema, 10)
+    ours.run("INSERT INTO t VALUES (100, 0)")
+    with writes.counted() as counted:
+        assert ours.run("DELETE FROM t WHERE id = 100") == 1
+        assert ours.run("DELETE FROM t WHERE id = 99") == 1
+    assert counted == writes.expected(0, 2)
+    assert ours.run("SELECT count(*), sum(v)::BIGINT FROM t") == [(89, 0)]
 
 
 def test_parameters(writes: Writes, ours: Ours, schema: str) -> None:
+    set_inline_limit(ours, schema, 10)
     ours.run("CREATE TABLE t (id BIGINT, v BIGINT, s VARCHAR)")
     ours.run("INSERT INTO t VALUES (1, 0, 'a'), (2, 0, 'b')")
     with writes.counted() as counted:
@@ -174,6 +219,48 @@ def test_parameters(writes: Writes, ours: Ours, schema: str) -> None:
         assert ours.run("DELETE FROM t WHERE s = ?", ["missing"]) is None
     assert counted == writes.expected(3, 0, 0)
     assert ours.run("FROM t ORDER BY id") == [(1, 6, "x"), (2, 0, "y")]
+
+
+@pytest.mark.parametrize("inline_limit", [0, 10], ids=["files", "metadata"])
+def test_change_feed_lists_each_deleted_row_once(
+    deployment: Deployment, tmp_path: Path, inline_limit: int
+) -> None:
+    catalog = deployment.new_catalog()
+    session = catalog.session()
+    with closing(Stock(tmp_path)) as stock:
+        stock.run("USE swanlake")
+        feeds = [
+            change_feed(run, name, inline_limit)
+            for run, name in ((session, catalog.name), (stock.run, "swanlake"))
+        ]
+    assert feeds[0] == feeds[1]
+    both = feeds[0]["changes", -1, 0]
+    assert [(snapshot, i) for snapshot, _, i, _ in both] == [(-1, 0), (0, 1)]
+    assert {kind for *_, kind in both} == {"delete"}
+    catalog.assert_sound("t")
+
+
+def change_feed(
+    run: Callable[[str], Any], catalog: str, inline_limit: int
+) -> dict[tuple[str, int, int], list[Any]]:
+    """The changes and deletions of a table by first and last snapshot; the newest one counts as 0.
+
+    The last two snapshots delete a row each.
+    """
+    run(f"CALL {catalog}.set_option('data_inlining_row_limit', {inline_limit})")
+    run("CREATE TABLE t AS SELECT range::INT i FROM range(3)")
+    for number in (0, 1):
+        run(f"DELETE FROM t WHERE i = {number}")
+    ((newest,),) = run(f"SELECT max(snapshot_id) FROM ducklake_snapshots('{catalog}')")
+    feed = {}
+    for first, last in combinations_with_replacement((-2, -1, 0), 2):
+        for function, more in (("changes", ", change_type"), ("deletions", "")):
+            rows = run(
+                f"SELECT snapshot_id - {newest}, rowid, i{more} FROM ducklake_table_{function}("
+                f"'{catalog}', 'main', 't', {newest + first}, {newest + last}) ORDER BY ALL"
+            )
+            feed[function, first, last] = rows or []
+    return feed
 
 
 # ---- concurrency ---------------------------------------------------------------------------------

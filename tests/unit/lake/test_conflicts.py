@@ -9,12 +9,10 @@ import pytest
 from swanlake.errors import CommitConflict
 from swanlake.lake.commit.changes import Change, ChangeType
 from swanlake.lake.commit.conflicts import (
-    FILE_CHANGES,
     MATRIX,
     Action,
     CommittedChange,
     TableIntent,
-    check_files,
     check_names,
     check_schema_drop,
     check_schema_use,
@@ -35,13 +33,12 @@ ON_TABLES = [
     ChangeType.INLINE_FLUSH,
     ChangeType.FLUSHED_INLINED,
 ]
-#: ``X`` is a conflict in the stock extension too, ``+`` one that it misses, ``.`` none; deletes
-#: from files are compared file by file. The columns are those of ``ON_TABLES``.
+#: ``X`` is a conflict in the stock extension too, ``+`` one that it misses, ``.`` none. The columns
+#: are those of ``ON_TABLES``.
 EXPECTED = {
     #                  in ii de id al dr me re co fl fl
     Action.APPEND: ".. .. .. .. X  X  .. .. .. .. ..",
     Action.INSERT: ".. .. X  X  X  X  .. .. .. .. ..",
-    Action.DELETE: "X  X  .. .. X  X  X  X  X  .. ..",
     Action.INLINED_DELETE: "X  X  +  X  X  X  +  +  +  X  X",
     Action.FLUSH: ".. .. .. X  .. X  .. .. .. X  X",
     Action.MERGE: ".. .. X  +  .. X  X  X  X  .. ..",
@@ -96,12 +93,6 @@ def test_matrix_covers_every_action_and_change_type() -> None:
     assert set(ON_TABLES) == set(ChangeType) - with_names - elsewhere
 
 
-def test_deletes_and_flushes_are_compared_by_file() -> None:
-    deletes = {ChangeType.DELETED, ChangeType.INLINED_DELETE}
-    flushes = {ChangeType.INLINE_FLUSH, ChangeType.FLUSHED_INLINED}
-    assert deletes | flushes == FILE_CHANGES
-
-
 def test_first_conflicting_change_is_reported() -> None:
     changes = committed(
         Change(ChangeType.INSERTED, 6),
@@ -109,20 +100,7 @@ def test_first_conflicting_change_is_reported() -> None:
         Change(ChangeType.DROPPED_TABLE, 5),
     )
     with pytest.raises(CommitConflict, match=r"rows were inserted into it in snapshot 9"):
-        check_tables([TableIntent(Action.DELETE, 5, "main.t")], changes, base=7)
-
-
-def test_only_a_file_changed_by_both_is_a_conflict() -> None:
-    touch = TableIntent(Action.DELETE, 5, "main.t")
-    check_files(touch, {1, 2}, {3}, base=7, head=9)
-    check_files(touch, set(), {3}, base=7, head=9)
-    with pytest.raises(CommitConflict) as raised:
-        check_files(touch, {4, 2, 3}, {3, 4}, base=7, head=9)
-    assert raised.value.message == (
-        "Cannot delete from the table main.t (id 5): data file 3 was changed by another commit "
-        "between snapshot 7, on which this one was based, and snapshot 9. Read the table again and "
-        "repeat it."
-    )
+        check_tables([TableIntent(Action.INLINED_DELETE, 5, "main.t")], changes, base=7)
 
 
 # ---- names -------------------------------------------------------------------------------------

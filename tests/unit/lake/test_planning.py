@@ -29,7 +29,6 @@ from swanlake.lake.model.layout import (
     Column,
     ColumnStats,
     DataFile,
-    DeleteFile,
     Table,
     directory_name,
 )
@@ -37,13 +36,14 @@ from swanlake.lake.model.operations import (
     Commit,
     CreateSchema,
     CreateTable,
-    Delete,
     DropSchema,
     DropTable,
-    FileDelete,
+    InlineDelete,
     Insert,
     Merge,
     Operation,
+    Rewrite,
+    RewriteSource,
     SetProperty,
 )
 from swanlake.lake.model.types import ColumnSpec
@@ -123,7 +123,7 @@ def test_table_intents_name_only_existing_tables() -> None:
         (
             Insert(T, (), blind=True),
             Insert(T, ()),
-            Delete(OTHER),
+            InlineDelete(OTHER, "ducklake_inlined_data_6_4", (1,)),
             merge,
             operation,
             Insert(operation, ()),
@@ -134,7 +134,7 @@ def test_table_intents_name_only_existing_tables() -> None:
     assert table_intents(commit) == [
         TableIntent(Action.APPEND, 5, "main.t"),
         TableIntent(Action.INSERT, 5, "main.t"),
-        TableIntent(Action.DELETE, 6, "raw.u"),
+        TableIntent(Action.INLINED_DELETE, 6, "raw.u"),
         TableIntent(Action.MERGE, 5, "main.t"),
     ]
     assert created_names(commit) == [("main", "new"), ("s",)]
@@ -153,10 +153,10 @@ def test_drop_intents_resolve_names_at_the_base() -> None:
     assert drop_intents(Commit(nothing), SCHEMAS, OBJECTS) == []
 
 
-def test_file_ids_include_deleted_dropped_and_merged_files() -> None:
-    deleted = FileDelete(1, DeleteFile("d", 1, 1, 1))
-    commit = Commit((Delete(T, (deleted,), (2,)), Merge(T, (3, 4), data_file("m"), 1, 0)))
-    assert file_ids(commit) == {1, 2, 3, 4}
+def test_file_ids_are_those_of_merged_and_rewritten_files() -> None:
+    rewrite = Rewrite(T, (RewriteSource(1), RewriteSource(2, 9)), ())
+    merge = Merge(T, (3, 4), data_file("m"), 1, 0)
+    assert file_ids(Commit((rewrite, merge, Insert(T, (data_file("a"),))))) == {1, 2, 3, 4}
 
 
 @pytest.mark.parametrize(
@@ -199,13 +199,12 @@ def test_ids_are_allocated_in_order_and_counted_in_the_snapshot() -> None:
 
 
 def test_data_change_without_a_file_advances_the_file_id() -> None:
-    current = state(data_files={1: live_file(1)})
-    (snapshot,) = rows_of(Delete(T, dropped=(1,)), current=current)["snapshot"]
+    (snapshot,) = rows_of(InlineDelete(T, "ducklake_inlined_data_5_4", (1,)))["snapshot"]
     assert (snapshot["schema_version"], snapshot["next_file_id"]) == (4, 31)
 
 
 def test_empty_commit_advances_no_id_and_records_no_change() -> None:
-    made = rows_of(Insert(T, ()), Delete(T), SetProperty("k", "v"))
+    made = rows_of(Insert(T, ()), InlineDelete(T, "", ()), SetProperty("k", "v"))
     assert made["snapshot"][0]["next_file_id"] == 30
     assert made["snapshot_changes"][0]["changes_made"] is None
     assert "data_file" not in made
@@ -239,24 +238,10 @@ def test_inserts_into_a_new_table_get_consecutive_row_ids() -> None:
     assert len(made["table_column_stats"]) == 1
 
 
-def test_delete_must_replace_the_current_delete_file() -> None:
-    file = DeleteFile("d.parquet", 3, 100, 20)
-    current = state(data_files={1: live_file(1)}, delete_files={1: 9})
-    for replaces in (None, 8):
-        with pytest.raises(CommitConflict, match=r"another delete file \(9\)"):
-            rows_of(Delete(T, (FileDelete(1, file, replaces),)), current=current)
-    (row,) = rows_of(Delete(T, (FileDelete(1, file, 9),)), current=current)["delete_file"]
-    assert (row["delete_file_id"], row["data_file_id"], row["delete_count"]) == (30, 1, 3)
-    assert (row["begin_snapshot"], row["partial_max"]) == (8, None)
-
-
 def test_missing_file_or_file_of_another_table_is_a_conflict() -> None:
     for files in ({}, {1: live_file(1, table_id=6)}):
-        for operation in (Delete(T, dropped=(1,)), Merge(T, (1,), data_file("m"), 1, 0)):
-            with pytest.raises(
-                CommitConflict, match=r"Data file 1 of the table main\.t is no longer"
-            ):
-                rows_of(operation, current=state(data_files=files))
+        with pytest.raises(CommitConflict, match=r"Data file 1 of the table main\.t is no longer"):
+            rows_of(Merge(T, (1,), data_file("m"), 1, 0), current=state(data_files=files))
 
 
 def test_missing_table_is_a_conflict_that_names_both_snapshots() -> None:

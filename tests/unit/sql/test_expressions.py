@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import duckdb
 import pytest
 
-from swanlake.sql.expressions import adds_no_collation, are_row_values, reads_only
+from swanlake.sql.expressions import adds_no_collation, reads_only
 from swanlake.sql.syntax_tree import SyntaxTree, read_syntax_tree
 
 
@@ -21,29 +21,6 @@ def tree_of(connection: duckdb.DuckDBPyConnection, sql: str) -> SyntaxTree:
     tree = read_syntax_tree(connection, sql)
     assert tree is not None
     return tree
-
-
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        ("(1), (v + 1), (upper(s)), ($1)", True),
-        ("((SELECT max(v) FROM u))", True),
-        ("(random())", True),
-        ("(CASE WHEN a THEN [1, 2] ELSE NULL END)", True),
-        ("(sum(v) OVER ())", False),
-        ("(unnest([1]))", False),
-        ("(unlist([1]))", False),
-        ("(my_macro(v))", False),
-        ("(memory.main.upper(s))", False),
-        ("(COLUMNS(*))", False),
-        ("(DEFAULT)", False),
-        ("(#1)", False),
-    ],
-)
-def test_values_of_an_update_that_mean_the_same_in_a_select(
-    connection: duckdb.DuckDBPyConnection, values: str, expected: bool
-) -> None:
-    assert are_row_values(tree_of(connection, f"SELECT {values}")) is expected
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,9 @@ def test_tables_are_found(
         "SELECT rowid FROM t",
         "SELECT extract(year FROM a) FROM t",
         "SELECT unnest(a) FROM t",
+        "SELECT unlist(a) FROM t",
+        "SELECT memory.main.upper(a) FROM t",
+        "SELECT (DEFAULT) FROM t",
         "SELECT a FROM t WHERE upper(b) = main.upper(b)",
         "SELECT a AS rowid, rowid + 1 FROM t",
         "SELECT a COLLATE nocase FROM t",
@@ -140,6 +143,26 @@ def test_names_are_known_as_columns_tables_or_aliases(
     found = reads.plain_query(connection, sql)
     assert found is not None
     assert found.names_only(["a", "B"]) is known
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("SELECT (a + 1), (upper(b)), ($1) FROM t WHERE a IN (1, 2)", True),
+        ("SELECT (CASE WHEN a THEN [1, 2] ELSE NULL END) FROM t", True),
+        ("SELECT (sum(a) OVER ()) FROM t", False),
+        ("SELECT (row_number() OVER ()) FROM t", False),
+        ("SELECT (COLUMNS(*)) FROM t", False),
+        ("SELECT * FROM t", False),
+        ("SELECT a FROM t WHERE COLUMNS(*) > 1", False),
+    ],
+)
+def test_row_wise_query_takes_each_value_from_one_row(
+    connection: duckdb.DuckDBPyConnection, sql: str, expected: bool
+) -> None:
+    found = reads.plain_query(connection, sql)
+    assert found is not None
+    assert found.is_row_wise is expected
 
 
 def test_plain_functions_are_duckdb_functions_without_side_effects(

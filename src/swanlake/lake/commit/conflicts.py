@@ -1,9 +1,8 @@
 """Which concurrent changes conflict with a commit.
 
 The stock extension's matrix, with the pairs it misses: a drop would lose rows inserted meanwhile, a
-table created from the one that it replaces would undo changes to that, a compaction would restore
-rows that an inlined delete removed, and two deletes can meet on one file in more ways than it
-checks.
+table created from the one that it replaces would undo changes to that, and a compaction would
+restore rows that an inlined delete removed.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ class Action(Enum):
 
     APPEND = "append to"  # rows that do not depend on the lake
     INSERT = "insert into"  # rows that were computed from the lake at the base
-    DELETE = "delete from"
     INLINED_DELETE = "delete inlined rows from"
     FLUSH = "flush"
     MERGE = "merge files of"
@@ -42,12 +40,10 @@ _DELETES = {ChangeType.DELETED, ChangeType.INLINED_DELETE}
 #: Compaction and deletes exclude each other, in all their forms.
 _COMPACTING = {*_DROP, *_DELETES, *_COMPACTIONS}
 
-#: By action, the changes since the base that conflict with it. Deletes from files are missing: they
-#: conflict only on the same file.
+#: By action, the changes since the base that conflict with it.
 MATRIX: dict[Action, frozenset[ChangeType]] = {
     Action.APPEND: frozenset(_RESHAPED),
     Action.INSERT: frozenset(_RESHAPED | _DELETES),
-    Action.DELETE: frozenset(_RESHAPED | _INSERTS | _COMPACTIONS),
     Action.INLINED_DELETE: frozenset(_RESHAPED | _INSERTS | _DELETES | _FLUSHES | _COMPACTIONS),
     Action.FLUSH: frozenset(_DROP | {ChangeType.INLINED_DELETE} | _FLUSHES),
     Action.MERGE: frozenset(_COMPACTING),
@@ -56,9 +52,6 @@ MATRIX: dict[Action, frozenset[ChangeType]] = {
     Action.DROP: frozenset(_DROP | _INSERTS),
     Action.REPLACE: frozenset(_RESHAPED | _INSERTS | _DELETES),
 }
-
-#: Changes after which two deletes may have met on one file.
-FILE_CHANGES = frozenset(_DELETES | _FLUSHES)
 
 _DESCRIPTIONS = {
     ChangeType.INSERTED: "rows were inserted into it",
@@ -118,19 +111,6 @@ def check_renamed(intents: Iterable[TableIntent], named_at: Mapping[int, int], b
                 f"Cannot {intent}: it was renamed in snapshot {since}, after snapshot {base} on "
                 "which this commit was based. Look it up again and repeat it."
             )
-
-
-def check_files(
-    intent: TableIntent, files: Iterable[int], changed: Iterable[int], base: int, head: int
-) -> None:
-    """Raises CommitConflict if both sides deleted from, or replaced, the same data file."""
-    both = sorted(set(files) & set(changed))
-    if both:
-        raise CommitConflict(
-            f"Cannot {intent}: data file {both[0]} was changed by another commit between snapshot "
-            f"{base}, on which this one was based, and snapshot {head}. Read the table again and "
-            "repeat it."
-        )
 
 
 def check_names(

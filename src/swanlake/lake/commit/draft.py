@@ -38,7 +38,7 @@ class State:
     #: Macros of all schemas as (schema id, macro id, ``scalar`` or ``table``).
     macros: list[tuple[int, int, str]] = field(default_factory=list)
     tables: dict[int, LiveTable] = field(default_factory=dict)
-    #: Live data files that the commit deletes from, drops or merges, by id.
+    #: Live data files that the commit merges or rewrites, by id.
     data_files: dict[int, Row[Any]] = field(default_factory=dict)
     #: Live delete files of those data files: data file id to delete file id.
     delete_files: dict[int, int] = field(default_factory=dict)

@@ -13,7 +13,6 @@ from swanlake.lake.model.operations import (
     Commit,
     CreateSchema,
     CreateTable,
-    Delete,
     DropSchema,
     DropTable,
     FlushInlined,
@@ -26,7 +25,7 @@ from swanlake.lake.model.operations import (
 
 #: The prefix of the ledger entry with a commit's own id.
 COMMIT_ENTRY = "commit:"
-_INDEPENDENT = (Insert, InlineInsert, InlineDelete, Delete, CreateTable)
+_INDEPENDENT = (Insert, InlineInsert, InlineDelete, CreateTable)
 
 
 def table_intents(commit: Commit) -> list[TableIntent]:
@@ -36,8 +35,6 @@ def table_intents(commit: Commit) -> list[TableIntent]:
         match operation:
             case Insert(table=Table() as table) | InlineInsert(table=Table() as table):
                 action = Action.APPEND if operation.blind else Action.INSERT
-            case Delete(table=table):
-                action = Action.DELETE
             case InlineDelete(table=table):
                 action = Action.INLINED_DELETE
             case Merge(table=table):
@@ -99,8 +96,6 @@ def file_ids(commit: Commit) -> set[int]:
     ids: set[int] = set()
     for operation in commit.operations:
         match operation:
-            case Delete(files=files, dropped=dropped):
-                ids |= {file.data_file_id for file in files} | set(dropped)
             case Merge(sources=sources):
                 ids |= set(sources)
             case Rewrite(sources=rewritten):

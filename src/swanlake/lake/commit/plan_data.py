@@ -1,4 +1,4 @@
-"""Plans inserts and deletes: data files, inlined rows, delete files and statistics."""
+"""Plans inserts and inlined deletes: data files, inlined rows and statistics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 from sqlalchemy.schema import CreateTable as MakeTable
 
-from swanlake.errors import CommitConflict
 from swanlake.lake.commit.changes import ChangeType
 from swanlake.lake.commit.draft import Draft, update_by
 from swanlake.lake.commit.state import LiveTable
@@ -23,7 +22,6 @@ from swanlake.lake.files.inlined_tables import (
 from swanlake.lake.model.layout import Column, ColumnStats, Table
 from swanlake.lake.model.operations import (
     CreateTable,
-    Delete,
     InlineDelete,
     InlineInsert,
     Insert,
@@ -207,35 +205,6 @@ def write_stats(draft: Draft, live: LiveTable) -> None:
     if merged:
         statement = update_by(draft.tables.table_column_stats, "table_id", "column_id")
         draft.add_write(statement, merged)
-
-
-def delete_rows(draft: Draft, operation: Delete) -> None:
-    """Adds delete files, and ends data files without remaining rows."""
-    if not operation.files and not operation.dropped:
-        return
-    table = draft.live_table(operation.table)
-    for deleted in operation.files:
-        draft.live_file(operation.table, deleted.data_file_id)
-        current = draft.state.delete_files.get(deleted.data_file_id)
-        if current != deleted.replaces:
-            raise CommitConflict(
-                f"Cannot delete from the table {operation.table.full_name}: data file "
-                f"{deleted.data_file_id} has another delete file ({current}) than the one that "
-                f"was read ({deleted.replaces}). Read the table again and repeat it."
-            )
-        if current is not None:
-            draft.end_rows(
-                draft.tables.delete_file, draft.tables.delete_file.c.delete_file_id == current
-            )
-        new = PlacedDeletes(deleted.file, draft.snapshot_id)
-        _add_delete_file(draft, table.id, deleted.data_file_id, new)
-    for file_id in operation.dropped:
-        draft.live_file(operation.table, file_id)
-        draft.end_rows(draft.tables.data_file, draft.tables.data_file.c.data_file_id == file_id)
-        draft.end_rows(draft.tables.delete_file, draft.tables.delete_file.c.data_file_id == file_id)
-    draft.add_change(ChangeType.DELETED, table.id)
-    if operation.excludes_inlined:
-        draft.add_change(ChangeType.INLINED_DELETE, table.id)
 
 
 def delete_inlined_rows(draft: Draft, operation: InlineDelete) -> None:

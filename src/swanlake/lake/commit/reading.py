@@ -109,8 +109,6 @@ def read_state(transaction: LockedTransaction, commit: Commit, reader: CatalogRe
     macros = []
     if commit.of_type(DropSchema):
         macros = state.read_macros(transaction)
-    if base is not None:
-        _check_files(transaction, commit, intents, committed, head.snapshot_id)
     data_files, delete_files = state.read_files(transaction, sorted(file_ids(commit)))
     live_tables = reader.live_tables(commit)
     if commit.by_name and base is not None:
@@ -164,25 +162,6 @@ def _check_names(
                 continue
         if row := schemas.get(folded(name)):
             check(row.schema_id, row.schema_name, committed, commit.base)
-
-
-def _check_files(
-    transaction: LockedTransaction,
-    commit: Commit,
-    intents: list[conflicts.TableIntent],
-    committed: list[conflicts.CommittedChange],
-    head: int,
-) -> None:
-    assert commit.base is not None
-    for intent in intents:
-        if intent.action is not conflicts.Action.DELETE:
-            continue
-        if any(
-            each.change.id == intent.table_id and each.change.type in conflicts.FILE_CHANGES
-            for each in committed
-        ):
-            touched = state.read_touched_files(transaction, intent.table_id, commit.base)
-            conflicts.check_files(intent, file_ids(commit), touched, commit.base, head)
 
 
 def _table_ids(commit: Commit) -> list[int]:

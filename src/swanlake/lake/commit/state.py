@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, func, select, union_all
+from sqlalchemy import Row, func, select
 from sqlalchemy import inspect as inspect_database
 
 from swanlake.errors import CatalogNotWritable
@@ -158,34 +158,12 @@ def read_macros(transaction: LockedTransaction) -> list[tuple[int, int, str]]:
     return [(row.schema_id, row.macro_id, row.type) for row in rows]
 
 
-def read_touched_files(transaction: LockedTransaction, table_id: int, base: int) -> set[int]:
-    """The data files of a table that ended, or had rows deleted, since the base."""
-    data, deletes = transaction.tables.data_file, transaction.tables.delete_file
-    rows = transaction.read(
-        union_all(
-            select(data.c.data_file_id).where(
-                data.c.table_id == table_id, data.c.end_snapshot > base
-            ),
-            # A replaced delete file keeps its begin; only its partial_max moves.
-            select(deletes.c.data_file_id).where(
-                deletes.c.table_id == table_id,
-                (deletes.c.begin_snapshot > base)
-                | (deletes.c.partial_max > base)
-                | (deletes.c.end_snapshot > base),
-            ),
-        )
-    )
-    return {row.data_file_id for row in rows} | read_inlined_deletes(transaction, table_id, base)
-
-
-def read_inlined_deletes(transaction: LockedTransaction, table_id: int, base: int = -1) -> set[int]:
-    """The data files with inlined deletes since the base."""
+def read_inlined_deletes(transaction: LockedTransaction, table_id: int) -> set[int]:
+    """The data files with inlined deletes."""
     inlined = deletes_table(transaction.tables, table_id)
     if not inspect_database(transaction.connection).has_table(inlined.name, inlined.schema):
         return set()
-    rows = transaction.read(
-        select(inlined.c.file_id).distinct().where(inlined.c.begin_snapshot > base)
-    )
+    rows = transaction.read(select(inlined.c.file_id).distinct())
     return {row.file_id for row in rows}
 
 

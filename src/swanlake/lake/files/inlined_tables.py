@@ -7,7 +7,6 @@ for texts and blobs, and DuckDB's text for everything else.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -50,7 +49,6 @@ from swanlake.lake.model.type_registry import decimal_size, find_type
 
 #: The columns before those of the lake's table.
 OWN_COLUMNS = ("row_id", "begin_snapshot", "end_snapshot")
-_NAME = re.compile(r"ducklake_inlined_data_\d+_\d+")
 #: PostgreSQL truncates longer names, limits the columns, and reserves names.
 _MAX_NAME_BYTES = 63
 _MAX_COLUMNS = 1000
@@ -110,17 +108,7 @@ def _is_safe(column: LakeColumn) -> bool:
 
 def inlined_name(table_id: int, version: int) -> str:
     """The name of the inlined table for one version of a table's columns."""
-    return f"{inlined_prefix(table_id)}{version}"
-
-
-def inlined_prefix(table_id: int) -> str:
-    """The prefix of the names of a table's inlined tables."""
-    return f"ducklake_inlined_data_{table_id}_"
-
-
-def is_inlined_name(name: str) -> bool:
-    """True for the name of an inlined table, False for the path of a file."""
-    return _NAME.fullmatch(name) is not None
+    return f"ducklake_inlined_data_{table_id}_{version}"
 
 
 def value_key(index: int) -> str:

@@ -95,32 +95,6 @@ class InlineDelete:
 
 
 @dataclass(frozen=True)
-class FileDelete:
-    """Deleted rows of one data file.
-
-    The new delete file holds all deleted positions, those of the replaced one included.
-    """
-
-    data_file_id: int
-    file: DeleteFile
-    replaces: int | None = None
-
-
-@dataclass(frozen=True)
-class Delete:
-    """Deletes rows of data files, and data files without remaining rows.
-
-    The stock extension checks its inlined deletes only against other inlined deletes;
-    ``excludes_inlined`` makes them conflict with this one, too.
-    """
-
-    table: Table
-    files: tuple[FileDelete, ...] = ()
-    dropped: tuple[int, ...] = ()
-    excludes_inlined: bool = False
-
-
-@dataclass(frozen=True)
 class Merge:
     """Replaces several files by one, in all snapshots that saw them.
 
@@ -222,7 +196,6 @@ Operation = (
     | Insert
     | InlineInsert
     | InlineDelete
-    | Delete
     | Compaction
     | SetProperty
 )

@@ -7,7 +7,6 @@ later changes.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -45,61 +44,27 @@ def read_files(connection: Connection, tables: CatalogTables, table_id: int) -> 
         .order_by(data.c.begin_snapshot, data.c.row_id_start, data.c.data_file_id)
     )
     files = tuple(
-        replace(
-            _live_file(table, row, deletes[row.data_file_id], inlined_deletes),
-            partition_values=tuple(values[row.data_file_id]),
+        LiveFile(
+            row.data_file_id,
+            _path(table, row),
+            row.record_count,
+            row.file_size_bytes,
+            row.begin_snapshot,
+            row.row_id_start,
+            row.partition_id,
+            tuple(values[row.data_file_id]),
+            partial_max=row.partial_max,
+            mapping_id=row.mapping_id,
+            format=row.file_format,
+            encrypted=row.encryption_key is not None,
+            deletes=tuple(deletes[row.data_file_id]),
+            inlined_deletes=tuple(inlined_deletes[row.data_file_id]),
             columns=columns.at(row.begin_snapshot),
         )
         for row in rows
     )
     inlined = _inlined(connection, tables, table, columns)
     return TableFiles(table, files, inlined, int(oldest))
-
-
-def find_files(
-    connection: Connection, tables: CatalogTables, table: Table, paths: Iterable[str]
-) -> dict[str, LiveFile]:
-    """The live files at these paths, with their current deletes, by path."""
-    data, deletes = tables.data_file, tables.delete_file
-    written = {path.removeprefix(table.directory) for path in paths} | set(paths)
-    rows = connection.execute(
-        select(data).where(
-            data.c.table_id == table.id,
-            data.c.end_snapshot.is_(None),
-            data.c.path.in_(sorted(written)),
-        )
-    ).all()
-    ids = [row.data_file_id for row in rows]
-    current = connection.execute(
-        select(deletes).where(deletes.c.data_file_id.in_(ids), deletes.c.end_snapshot.is_(None))
-    )
-    by_file = {row.data_file_id: [_live_deletes(table, row)] for row in current}
-    inlined = _inlined_deletes(connection, tables, table.id)
-    found = (_live_file(table, row, by_file.get(row.data_file_id, ()), inlined) for row in rows)
-    return {file.path: file for file in found}
-
-
-def _live_file(
-    table: Table,
-    row: Row[Any],
-    deletes: Iterable[LiveDeletes],
-    inlined_deletes: dict[int, list[tuple[int, int]]],
-) -> LiveFile:
-    return LiveFile(
-        row.data_file_id,
-        _path(table, row),
-        row.record_count,
-        row.file_size_bytes,
-        row.begin_snapshot,
-        row.row_id_start,
-        row.partition_id,
-        partial_max=row.partial_max,
-        mapping_id=row.mapping_id,
-        format=row.file_format,
-        encrypted=row.encryption_key is not None,
-        deletes=tuple(deletes),
-        inlined_deletes=tuple(inlined_deletes[row.data_file_id]),
-    )
 
 
 def read_inlined_rows(
@@ -166,20 +131,17 @@ def _deletes(
         .where(deletes.c.table_id == table.id)
         .order_by(deletes.c.begin_snapshot, deletes.c.delete_file_id)
     ):
-        found[row.data_file_id].append(_live_deletes(table, row))
+        delete_file = LiveDeletes(
+            row.delete_file_id,
+            _path(table, row),
+            row.delete_count,
+            row.begin_snapshot,
+            row.end_snapshot,
+            row.partial_max,
+            row.format,
+        )
+        found[row.data_file_id].append(delete_file)
     return found
-
-
-def _live_deletes(table: Table, row: Row[Any]) -> LiveDeletes:
-    return LiveDeletes(
-        row.delete_file_id,
-        _path(table, row),
-        row.delete_count,
-        row.begin_snapshot,
-        row.end_snapshot,
-        row.partial_max,
-        row.format,
-    )
 
 
 def _inlined_deletes(

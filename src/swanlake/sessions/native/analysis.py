@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from swanlake._internal.lru_cache import LruCache
 from swanlake.errors import NotFound
 from swanlake.lake.model.layout import DefaultKind, Table
 from swanlake.sessions.execution.client_rows import CLIENT_ROWS
 from swanlake.sessions.execution.engine_session import EngineSession
 from swanlake.sql.builtins import with_builtins
-from swanlake.sql.expressions import adds_no_collation, are_row_values, reads_only
+from swanlake.sql.expressions import adds_no_collation, reads_only
 from swanlake.sql.reads import PlainQuery, plain_query
 from swanlake.sql.syntax_tree import MAX_LENGTH, SyntaxTree, read_syntax_tree
 
@@ -33,12 +31,6 @@ class StatementAnalysis:
     def plain_query(self, text: str) -> PlainQuery | None:
         """What a plain query reads; None if the query is not plain."""
         return self._plain_queries.get_or_compute(text, self._parse_plain_query)
-
-    def are_row_values(self, values: Sequence[str]) -> bool:
-        """True if the values of an UPDATE mean the same in a SELECT."""
-        # A comment may end a value.
-        tree = self._tree("SELECT " + ", ".join(f"({value}\n)" for value in values))
-        return tree is not None and are_row_values(tree) and self._calls_only_builtins(tree)
 
     def reads_no_table(self, query: str, table: Table) -> bool:
         """True if the rows of an INSERT into the table depend on nothing that the lake holds."""

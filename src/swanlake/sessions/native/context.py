@@ -10,7 +10,7 @@ from typing import Any
 import duckdb
 
 from swanlake.lake.catalog import Catalog
-from swanlake.lake.model.layout import DataFile, DeleteFile, Table
+from swanlake.lake.model.layout import DataFile, Table
 from swanlake.lake.model.operations import Operation
 from swanlake.sessions.execution.engine_session import EngineSession
 from swanlake.sessions.results.stream import Outcome
@@ -30,7 +30,7 @@ class PreparedChange:
     """The operations of a statement, the files they name, and its outcome once committed."""
 
     operations: tuple[Operation, ...] = ()
-    files: Sequence[DataFile | DeleteFile] = ()
+    files: Sequence[DataFile] = ()
     outcome: Outcome = field(default_factory=Outcome)
 
 
@@ -65,20 +65,17 @@ class NativeContext:
         """Shows DuckDB the rows that the client sent."""
         self.session.client_rows.expose(self.session.connection)
 
-    def refresh_catalogs(self) -> None:
-        """Waits until the session's connection need not read a whole catalog again."""
-        if not self._is_scratch:
-            self.session.refresh_catalogs(self.run, self.statement)
-
     def describe(self, query: str) -> list[tuple[str, ...]]:
         """Names and types of a query's columns; raises FallBackToExtension if DuckDB refuses it."""
 
         def attempt() -> list[tuple[str, ...]]:
             return self.connection.execute(f"DESCRIBE {query}", self.parameters).fetchall()
 
-        self.refresh_catalogs()
+        is_scratch = self.connection is not self.session.connection
+        if not is_scratch:
+            self.session.refresh_catalogs(self.run, self.statement)
         try:
-            if self._is_scratch:
+            if is_scratch:
                 return attempt()
             return self.session.retry_with_catalogs(self.statement, attempt)
         except BIND_ERRORS:
@@ -93,7 +90,3 @@ class NativeContext:
         """The same on a scratch connection, for a statement that has all its rows."""
         with self.scratch_connection() as scratch, self.run.interruptible(scratch):
             yield replace(self, connection=scratch, parameters=parameters)
-
-    @property
-    def _is_scratch(self) -> bool:
-        return self.connection is not self.session.connection

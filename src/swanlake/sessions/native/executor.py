@@ -6,18 +6,17 @@ rows there are, and concurrent appends never conflict.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any
 
 import duckdb
 
 from swanlake.engine.errors import is_interrupt
 from swanlake.errors import AlreadyExists, CommitConflict, NotFound, SwanLakeError, Unsupported
-from swanlake.lake.catalog import Catalog
 from swanlake.lake.files import datafile
 from swanlake.lake.model.layout import Table
 from swanlake.lake.model.operations import Commit
 from swanlake.lake.model.types import UnsupportedType
+from swanlake.lake.read.inlined_scan import may_be_inlined
 from swanlake.sessions.execution.engine_session import STATEMENT_ERRORS, EngineSession
 from swanlake.sessions.execution.names import TableName
 from swanlake.sessions.execution.parser import StatementParser
@@ -108,7 +107,8 @@ class NativeExecutor:
                     prepared = self._prepare(table, head, context)
                 self._commit(prepared, table, context)
             except FallBackToExtension:
-                self._table_cache.invalidate(*table)
+                if not isinstance(head, ChangeHead):  # most changes fall back, whatever is cached
+                    self._table_cache.invalidate(*table)
                 counts.increment("extension")
                 return None
             except (CommitConflict, AlreadyExists, NotFound) as conflict:
@@ -152,7 +152,7 @@ class NativeExecutor:
             catalog = self._services.lake.find_open(target.table.catalog_id)
             assert catalog is not None  # the target was found in it
             if isinstance(head, ChangeHead):
-                change = self._change(table, head, context, catalog, target.layout)
+                change = self._change(table, head, context, target.layout)
             else:
                 change = self._inserter.prepare(table, head, context, target)
             return PreparedCommit(catalog, change, target.layout)
@@ -166,23 +166,16 @@ class NativeExecutor:
             raise
 
     def _change(
-        self,
-        name: TableName,
-        head: ChangeHead,
-        context: NativeContext,
-        catalog: Catalog,
-        table: Table,
+        self, name: TableName, head: ChangeHead, context: NativeContext, table: Table
     ) -> PreparedChange:
-        values = [value for _, value in head.assignments or ()]
-        if values and not self._analysis.are_row_values(values):
+        if not may_be_inlined(table):
             raise FallBackToExtension
         plain = self._analysis.plain_query(changes.expressions_query(head, name))
         columns = [column.name for column in table.columns]
-        is_plain = plain is not None and len(plain.tables) == 1 and plain.names_only(columns)
-        scan = self._reader.scan(name) if is_plain else None
-        if scan is not None and scan.table == table:
-            # If DuckDB refuses it, the error is reported for the statement as it was sent.
-            with suppress(FallBackToExtension), context.on_scratch(context.parameters) as scratch:
-                return changes.prepare(head, name, scratch, catalog, table, scan)
-        context.refresh_catalogs()
-        return changes.prepare(head, name, context, catalog, table)
+        if plain is None or not plain.is_row_wise or not plain.names_only(columns):
+            raise FallBackToExtension
+        scan = self._reader.scan(name)
+        if scan is None or scan.table != table:
+            raise FallBackToExtension
+        with context.on_scratch(context.parameters) as scratch:
+            return changes.prepare(head, name, scratch, scan)

@@ -25,14 +25,14 @@ from swanlake.sessions.execution.names import TableName
 from swanlake.sessions.native.analysis import StatementAnalysis
 from swanlake.sessions.native.context import NativeContext
 from swanlake.sessions.results.stream import Outcome
-from swanlake.sql.quoting import identifier, literal
+from swanlake.sql.quoting import identifier
 from swanlake.sql.tokens import find_parameters, substitute_parameters
 
 #: Negative-cache TTL: how long a table that is not wholly inlined is not scanned again.
 _NOT_INLINED_SECONDS = 5.0
 _MAX_NOT_INLINED = 1000
-#: The virtual columns in which DuckLake says where a row is.
-ROW_ID, FILE, POSITION = ROW_LOCATION = ("rowid", "filename", "file_row_number")
+#: The virtual column in which DuckLake has the id of a row.
+ROW_ID = "rowid"
 _HAS_PARAMETERS = re.compile(r"[?$]")
 _PREFIX = "swanlake_inlined_"
 
@@ -70,22 +70,17 @@ class RowParameters:
             return text
         return substitute_parameters(text, lambda name: f"${name}")
 
-    def rows_query(self, scan: InlinedScan, *, with_location: bool = False) -> str:
+    def rows_query(self, scan: InlinedScan, *, with_row_ids: bool = False) -> str:
         """A query for all rows of a table, as the extension would read them.
 
-        With the location it also has the columns of ``ROW_LOCATION``.
+        ``with_row_ids`` adds the column ``ROW_ID``.
         """
         selected = [
             f"unnest({self._add_column(values, column)}) AS {identifier(column.name)}"
             for values, column in zip(scan.values, scan.table.columns, strict=True)
         ]
-        if with_location:
-            file = "NULL" if scan.source_table is None else literal(scan.source_table)
-            selected += [
-                f"unnest({self._add(scan.row_ids, 'BIGINT')}) AS {ROW_ID}",
-                f"CAST({file} AS VARCHAR) AS {FILE}",
-                f"CAST(NULL AS BIGINT) AS {POSITION}",
-            ]
+        if with_row_ids:
+            selected.append(f"unnest({self._add(scan.row_ids, 'BIGINT')}) AS {ROW_ID}")
         return f"SELECT {', '.join(selected)}"
 
     def _add_column(self, values: Sequence[Any], column: Column) -> str:
