@@ -17,7 +17,7 @@ from tests.contenders import ContendedCatalog, Deployment, Session, deployment_f
 FORTY = "CREATE TABLE t AS SELECT range AS i FROM range(40)"
 
 
-deployment = deployment_fixture(servers=1)
+deployment = deployment_fixture(servers=1, SWANLAKE_MAX_SESSIONS="1000")
 
 
 @pytest.fixture
@@ -192,22 +192,32 @@ def test_concurrent_changes_of_one_row_commit_once(
     catalog.assert_sound("t")
 
 
-@pytest.mark.xfail(
-    reason="The stock extension checks inlined deletes against inlined deletes only, and delete "
-    "files against delete files only (ducklake #1215).",
-    raises=AssertionError,
-)
+@pytest.mark.parametrize("in_transaction", [False, True], ids=["autocommit", "transaction"])
 @pytest.mark.parametrize("order", [1, -1], ids=["inlined first", "file first"])
 def test_inlined_delete_and_delete_file_for_one_data_file_conflict(
-    postgres_deployment: Deployment, order: int
+    postgres_deployment: Deployment, order: int, in_transaction: bool
 ) -> None:
+    """The stock extension overlooks it (ducklake #1215)."""
     catalog = postgres_deployment.new_catalog(FORTY)
     first, second = catalog.sessions(2)
     first(f"CALL {catalog.name}.set_option('data_inlining_row_limit', 10)")
     deletes = ("DELETE FROM t WHERE i IN (1, 2)", "DELETE FROM t WHERE i < 20")[::order]
     first(f"BEGIN; {deletes[0]}")
-    second(deletes[1])
-    assert first.commit() is not None
+    second(f"BEGIN; {deletes[1]}; COMMIT" if in_transaction else deletes[1])
+    assert "t" in tables_in_conflict([first.commit()])
+    first(deletes[0])
+    assert numbers(first) == list(range(20, 40))
+    catalog.assert_sound("t")
+
+
+def test_deletes_from_other_tables_do_not_conflict(postgres_deployment: Deployment) -> None:
+    catalog = postgres_deployment.new_catalog(FORTY, FORTY.replace("TABLE t", "TABLE other"))
+    first, second = catalog.sessions(2)
+    first(f"CALL {catalog.name}.set_option('data_inlining_row_limit', 10)")
+    first("BEGIN; DELETE FROM t WHERE i < 20")
+    second("DELETE FROM other WHERE i IN (1, 2)")
+    assert first.commit() is None
+    catalog.assert_sound("t")
 
 
 # ---- other programs, which take no lock ----------------------------------------------------------

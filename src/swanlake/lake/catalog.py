@@ -13,7 +13,8 @@ from datetime import datetime, timedelta
 
 import duckdb
 
-from swanlake.errors import InvalidRequest
+from swanlake.errors import CommitConflict, InvalidRequest, NotFound
+from swanlake.lake.commit.changes import ChangeType, parse_changes
 from swanlake.lake.commit.commit_queue import CommitQueue
 from swanlake.lake.commit.protocol import NOTHING_WRITTEN, Committed, Retries
 from swanlake.lake.files import datafile
@@ -124,6 +125,30 @@ class Catalog:
                 self.info, changes, replace(self.retries, **how)
             ),
         )
+
+    def check_deletes(self, base: int, deletes_from: Callable[[Table], bool]) -> None:
+        """Raises CommitConflict for a conflict of deletes that the stock extension overlooks.
+
+        It compares the deletes that it inlines only with each other, and those in delete files
+        likewise (ducklake #1215): of two transactions that delete from one data file, one in each
+        way, both would commit, and rows would come back. ``deletes_from`` says whether the
+        transaction, which is based on the snapshot ``base``, deletes from a table.
+        """
+        changes = self.metadata.read(self.info, metadata.changes_since, base)
+        for change in {change for text in changes for change in parse_changes(text)}:
+            is_delete = change.type in (ChangeType.DELETED, ChangeType.INLINED_DELETE)
+            if not is_delete or change.id is None:
+                continue
+            try:
+                table = self.table_by_id(change.id)
+            except NotFound:
+                continue  # the extension knows that it was dropped
+            is_inlined = change.type is ChangeType.INLINED_DELETE
+            if (is_inlined or table.options.inlined_rows) and deletes_from(table):
+                raise CommitConflict(
+                    f"Cannot commit: rows were deleted from the table {table.full_name} after "
+                    f"snapshot {base} on which the transaction is based. Repeat the transaction."
+                )
 
     def expire(
         self,

@@ -50,6 +50,12 @@ _CHANGES = {
     StatementType.COPY,
     StatementType.CREATE,
 }
+_DELETES = {
+    StatementType.UPDATE,
+    StatementType.DELETE,
+    StatementType.MERGE_INTO,
+    StatementType.EXECUTE,
+}
 _HARMLESS = {
     StatementType.SELECT,
     StatementType.PRAGMA,
@@ -167,6 +173,11 @@ class Statement:
         if self.type != StatementType.EXPLAIN:
             return False
         return any(token.is_word("analyze") for token in self.tokens[1:3])
+
+    @property
+    def may_delete_rows(self) -> bool:
+        """True if it may delete or replace rows of a table."""
+        return self.type in _DELETES
 
     @property
     def changes_tables(self) -> bool:
@@ -290,9 +301,21 @@ class Statement:
             return text.encode()[: tokens[0].end].decode()
         return text.rstrip("; \t\r\n")
 
-    @cached_property
+    @property
     def target(self) -> str | None:
         """The target table of an INSERT, UPDATE or DELETE, as written."""
+        if self._target is None:
+            return None
+        _, start, end = self._target
+        return self.text.encode()[start:end].decode()
+
+    @property
+    def target_parts(self) -> tuple[str, ...] | None:
+        """The parts of the target's name, without quotes."""
+        return None if self._target is None else self._target[0]
+
+    @cached_property
+    def _target(self) -> tuple[tuple[str, ...], int, int] | None:
         if self.type not in (StatementType.INSERT, StatementType.UPDATE, StatementType.DELETE):
             return None
         verb = find_keyword(self.tokens, "insert", "update", "delete")
@@ -301,8 +324,8 @@ class Statement:
         reader = TokenReader(self.tokens[verb + 1 :])
         while reader.next.is_word("into", "from", "or", "replace", "ignore"):
             reader.take()
-        parts, start, end = reader.take_name()
-        return self.text.encode()[start:end].decode() if parts else None
+        name = reader.take_name()
+        return name if name[0] else None
 
     def with_parameters(self, replacement: Callable[[str], str]) -> str:
         """The text with every parameter replaced."""

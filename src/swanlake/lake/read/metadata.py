@@ -85,6 +85,17 @@ def snapshots(connection: Connection, tables: CatalogTables) -> list[Snapshot]:
     ]
 
 
+def changes_since(connection: Connection, tables: CatalogTables, base: int) -> list[str]:
+    """The changes of each snapshot after the base, in DuckLake's notation, oldest first."""
+    changes = tables.snapshot_changes
+    rows = connection.execute(
+        select(changes.c.changes_made)
+        .where(changes.c.snapshot_id > base)
+        .order_by(changes.c.snapshot_id)
+    )
+    return [row.changes_made or "" for row in rows]
+
+
 def read_catalog_option(connection: Connection, tables: CatalogTables, key: str) -> str | None:
     """A DuckLake option of the whole catalog, such as ``data_path``."""
     metadata = tables.metadata

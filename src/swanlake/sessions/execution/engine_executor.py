@@ -51,6 +51,8 @@ class EngineExecutor:
                         run.interruptible(session.connection),
                         self._queue_tables.visible(run, views or {}),
                     ):
+                        if statement.kind is Kind.COMMIT:
+                            session.check_deletes()
                         session.client_rows.expose(session.connection)
                         session.connection.execute(statement.parsed, parameters)
                         outcome = collect_outcome(

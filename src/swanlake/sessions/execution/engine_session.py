@@ -17,13 +17,15 @@ from swanlake.engine.host import EngineConnection
 from swanlake.engine.instance import Engine
 from swanlake.errors import QueryCancelled, SessionLost, SwanLakeError
 from swanlake.lake.metastore.location import LakeLocation
+from swanlake.lake.model.layout import Table, folded
 from swanlake.sessions.execution.catalogs import LakeCatalogs
 from swanlake.sessions.execution.client_rows import ClientRows
-from swanlake.sessions.execution.names import NameResolver
+from swanlake.sessions.execution.names import NameResolver, TableName
 from swanlake.sessions.results.stream import ResultStream
 from swanlake.sessions.run import Run
 from swanlake.sessions.services import SessionServices
 from swanlake.sessions.transaction import TransactionState
+from swanlake.sql.quoting import literal
 from swanlake.sql.statement import Kind, Statement, parse
 
 T = TypeVar("T")
@@ -161,6 +163,8 @@ class EngineSession:
         if self.transaction.open:
             self.transaction.wrote_to |= self.names.written_catalogs(statement)
             self.transaction.written = self._written_tables(statement)
+            if statement.may_delete_rows:
+                self.transaction.deleted_from.add(self._deletion_target(statement))
         if statement.is_setting:
             self.names.invalidate_location()
             if statement.is_global:
@@ -170,6 +174,26 @@ class EngineSession:
             self._settings[statement.setting_name] = statement.text
         self.names.has_temporary |= statement.creates_session_state
         self.names.has_session_macros |= statement.may_create_session_macro
+
+    def _deletion_target(self, statement: Statement) -> TableName | None:
+        parts = statement.target_parts
+        name = None if parts is None else self.names.resolve_table(parts)
+        return None if name is None else (name[0], folded(name[1]), folded(name[2]))
+
+    def check_deletes(self) -> None:
+        """Raises CommitConflict if the transaction's COMMIT would bring deleted rows back."""
+        deleted_from = self.transaction.deleted_from
+        # On SQLite a transaction conflicts with every commit since its first read.
+        for location in self.transaction.wrote_to if deleted_from else ():
+            if location.sqlite_path is None:
+                query = f"SELECT id FROM ducklake_current_snapshot({literal(location.catalog)})"
+                [(base,)] = self.connection.execute(query).fetchall()
+
+                def deletes_from(table: Table, catalog: str = location.catalog) -> bool:
+                    name = (catalog, folded(table.schema), folded(table.name))
+                    return name in deleted_from or None in deleted_from
+
+                self.services.lake.catalog(location.catalog).check_deletes(base, deletes_from)
 
     def end_transaction(self, *, undone: bool) -> None:
         """Forgets the transaction; if it was undone, so are the temporary tables made in it."""
