@@ -16,6 +16,7 @@ from swanlake.lake.commit.conflicts import (
     TableIntent,
     check_files,
     check_names,
+    check_renamed,
     check_schema_drop,
     check_schema_use,
     check_table_drops,
@@ -123,6 +124,24 @@ def test_only_a_file_changed_by_both_is_a_conflict() -> None:
         "between snapshot 7, on which this one was based, and snapshot 9. Read the table again and "
         "repeat it."
     )
+
+
+def test_table_renamed_after_the_base_is_a_conflict() -> None:
+    intents = [TableIntent(Action.APPEND, 4, "main.s"), TableIntent(Action.APPEND, 5, "main.t")]
+    with pytest.raises(CommitConflict) as raised:
+        check_renamed(intents, {4: 7, 5: 8}, base=7)
+    assert raised.value.message == (
+        "Cannot append to the table main.t (id 5): it was renamed in snapshot 8, after snapshot 7 "
+        "on which this commit was based. Look it up again and repeat it."
+    )
+
+
+def test_table_renamed_up_to_the_base_is_no_conflict() -> None:
+    intents = [TableIntent(Action.APPEND, 5, "main.t")]
+    check_renamed(intents, {5: 7}, base=7)
+    check_renamed(intents, {5: 3}, base=7)
+    check_renamed(intents, {6: 8}, base=7)
+    check_renamed(intents, {}, base=7)
 
 
 # ---- names -------------------------------------------------------------------------------------
