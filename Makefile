@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-slow lint format bench docs proto sync lock clean
+.PHONY: help install run test test-slow mutants lint format bench docs proto sync lock clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,6 +24,9 @@ test: $(STAMP) lint ## Lint, type-check and run the tests
 
 test-slow: $(STAMP) ## Run the slow tests
 	$(BIN)/pytest -m slow --timeout 3600 $(ARGS)
+
+mutants: $(STAMP) ## Find changes of the pure modules that no unit test notices (20 minutes)
+	$(BIN)/python scripts/mutants.py $(ARGS)
 
 lint: $(STAMP) ## Check style and types
 	$(BIN)/ruff check .
