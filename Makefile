@@ -6,7 +6,7 @@ ARGS ?=
 PARALLEL := -n auto --maxprocesses 4 --max-worker-restart 0 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-under-load test-slow coverage lint format bench docs proto sync lock clean
+.PHONY: help install run test test-under-load test-slow coverage mutants lint format bench docs proto sync lock clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ coverage: $(STAMP) ## Run the tests and show which lines of src/ no test runs
 
 test-slow: $(STAMP) ## Run the slow tests
 	$(BIN)/pytest -m slow --timeout 3600 $(ARGS)
+
+mutants: $(STAMP) ## Find changes of the pure modules that no unit test notices (20 minutes)
+	$(BIN)/python scripts/mutants.py $(ARGS)
 
 lint: $(STAMP) ## Check style and types
 	$(BIN)/ruff check .

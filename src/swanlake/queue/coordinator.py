@@ -168,8 +168,9 @@ class Coordinator:
     def _enqueued(self, event: Enqueued, at: float) -> Iterator[Seal]:
         state = self._state(event.table)
         if state.open is None or state.open.id != event.segment:
-            state.open = SegmentState(event.segment, 0, 0, at)
-        state.open.rows, state.open.bytes = event.rows, event.bytes
+            state.open = SegmentState(event.segment, event.rows, event.bytes, at)
+        else:
+            state.open.rows, state.open.bytes = event.rows, event.bytes
         if event.rows >= self._limits.max_rows or event.bytes >= self._limits.max_bytes:
             yield from self._seal(event.table)
 

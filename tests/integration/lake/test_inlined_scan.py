@@ -16,7 +16,7 @@ from swanlake.lake.metastore.local import open_metastore
 from swanlake.lake.model.layout import Table
 from swanlake.lake.model.operations import Commit
 from swanlake.lake.model.types import ColumnSpec
-from swanlake.lake.read.inlined_scan import InlinedScan, ScanRefusal, scan_inlined
+from swanlake.lake.read.inlined_scan import MAX_ROWS, InlinedScan, ScanRefusal, scan_inlined
 
 Known = dict[int, list[str]]
 
@@ -91,3 +91,22 @@ def test_dropped_table_is_reported_as_changed(sales: Catalog, direct: Metastore)
     read(direct, sales, known, table)
     sales.drop_table("main", "t")
     assert scan_inlined(direct.store(sales.info), [table], known) is ScanRefusal.CHANGED
+
+
+def insert(catalog: Catalog, table: Table, count: int) -> None:
+    rows = inline_rows(table, pa.table({"id": range(count)}), blind=True)
+    assert rows is not None
+    catalog.commit(Commit((rows,)))
+
+
+def test_table_of_more_than_1000_rows_is_left_to_the_extension(
+    sales: Catalog, direct: Metastore
+) -> None:
+    table = table_with(sales, "t")
+    insert(sales, table, 1000)
+    known: Known = {}
+    assert read(direct, sales, known, table) == [list(range(1000))]
+    insert(sales, table, 1)
+    for locations in (known, {}):
+        assert scan_inlined(direct.store(sales.info), [table], locations) is ScanRefusal.NOT_INLINED
+    assert MAX_ROWS == 1000

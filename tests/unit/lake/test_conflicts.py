@@ -14,6 +14,7 @@ from swanlake.lake.commit.conflicts import (
     CommittedChange,
     TableIntent,
     check_names,
+    check_renamed,
     check_schema_drop,
     check_schema_use,
     check_table_drops,
@@ -101,6 +102,24 @@ def test_first_conflicting_change_is_reported() -> None:
     )
     with pytest.raises(CommitConflict, match=r"rows were inserted into it in snapshot 9"):
         check_tables([TableIntent(Action.INLINED_DELETE, 5, "main.t")], changes, base=7)
+
+
+def test_table_renamed_after_the_base_is_a_conflict() -> None:
+    intents = [TableIntent(Action.APPEND, 4, "main.s"), TableIntent(Action.APPEND, 5, "main.t")]
+    with pytest.raises(CommitConflict) as raised:
+        check_renamed(intents, {4: 7, 5: 8}, base=7)
+    assert raised.value.message == (
+        "Cannot append to the table main.t (id 5): it was renamed in snapshot 8, after snapshot 7 "
+        "on which this commit was based. Look it up again and repeat it."
+    )
+
+
+def test_table_renamed_up_to_the_base_is_no_conflict() -> None:
+    intents = [TableIntent(Action.APPEND, 5, "main.t")]
+    check_renamed(intents, {5: 7}, base=7)
+    check_renamed(intents, {5: 3}, base=7)
+    check_renamed(intents, {6: 8}, base=7)
+    check_renamed(intents, {}, base=7)
 
 
 # ---- names -------------------------------------------------------------------------------------

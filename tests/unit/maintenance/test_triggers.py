@@ -22,6 +22,8 @@ from swanlake.maintenance.triggers import (
     Window,
     compact_reason,
     expire_reason,
+    in_window,
+    next_runs,
     parse_window,
 )
 
@@ -92,6 +94,18 @@ def test_snapshots_expire_by_age_count_or_both() -> None:
     assert not expires(11, 6 * DAY, 7 * DAY, 10)
     assert not expires(10, 8 * DAY, 7 * DAY, 10)
     assert not expires(1, 8 * DAY, 7 * DAY, None)  # the newest never goes
+    assert expires(2, 8 * DAY, 7 * DAY, None)
+
+
+def test_snapshot_of_exactly_the_maximum_age_does_not_expire() -> None:
+    assert not expires(5, 7 * DAY, 7 * DAY, None)
+    assert expires(5, 7 * DAY + timedelta(microseconds=1), 7 * DAY, None)
+
+
+def test_snapshots_of_unknown_age_do_not_expire_by_age() -> None:
+    survey = CatalogSurvey(snapshots=5, oldest_snapshot=None)
+    assert expire_reason(survey, Rules(snapshot_max_age=DAY), NOW) is None
+    assert expire_reason(survey, Rules(snapshot_keep_last=2), NOW) is not None
 
 
 # ---- the order, and the whole lake ---------------------------------------------------------------
@@ -114,7 +128,9 @@ def test_due_jobs_are_in_order() -> None:
 def test_cleanup_is_due_after_the_cleanup_age() -> None:
     young = CatalogSurvey(unneeded_files=3, unneeded_since=NOW - 23 * HOUR)
     assert subjects(find_due_jobs(NOW, Rules(), {"a": young})) == [ORPHANS]
-    assert JobTarget("cleanup") in subjects(find_due_jobs(NOW + 2 * HOUR, Rules(), {"a": young}))
+    assert subjects(find_due_jobs(NOW + HOUR, Rules(), {"a": young})) == [ORPHANS]
+    later = NOW + HOUR + timedelta(microseconds=1)
+    assert JobTarget("cleanup") in subjects(find_due_jobs(later, Rules(), {"a": young}))
 
 
 # ---- distance ------------------------------------------------------------------------------------
@@ -154,6 +170,31 @@ def test_orphans_run_daily_and_sooner_after_a_failure() -> None:
     assert waits_for(Outcome.DONE, Outcome.FAILED, subject=ORPHANS) == 20
 
 
+def pause_after(outcome: Outcome, target: JobTarget, pause: timedelta) -> timedelta:
+    """The pause after one run, for a job that runs at least daily if it is the orphan search."""
+    runs = [PastRun(target, NOW, outcome)]
+    return next_runs(runs, Rules(pause=pause), {"orphans": DAY})[target] - NOW
+
+
+def test_pause_of_an_hour_or_more_does_not_grow_and_is_not_capped() -> None:
+    for pause in (HOUR, 2 * HOUR, 3 * DAY):
+        for outcome in (Outcome.DONE, Outcome.IDLE, Outcome.FAILED):
+            assert pause_after(outcome, COMPACT, pause) == pause
+
+
+def test_pause_of_a_job_without_an_interval_grows() -> None:
+    assert pause_after(Outcome.DONE, COMPACT, 10 * MINUTE) == 10 * MINUTE
+    assert pause_after(Outcome.IDLE, COMPACT, 10 * MINUTE) == 20 * MINUTE
+
+
+def test_pause_of_the_orphan_search_is_the_longer_of_its_interval_and_the_setting() -> None:
+    for outcome in (Outcome.DONE, Outcome.IDLE):
+        assert pause_after(outcome, ORPHANS, 10 * MINUTE) == DAY
+        assert pause_after(outcome, ORPHANS, 2 * DAY) == 2 * DAY
+    assert pause_after(Outcome.FAILED, ORPHANS, 10 * MINUTE) == 20 * MINUTE
+    assert pause_after(Outcome.FAILED, ORPHANS, 2 * DAY) == 2 * DAY
+
+
 def test_runs_of_other_tables_do_not_count() -> None:
     other = TableSurvey(2, "main", "u", files=20, small_files=20)
     past = [PastRun(JobTarget("compact", "a", "main.t"), NOW, Outcome.DONE)]
@@ -178,7 +219,8 @@ def test_runs_dated_in_the_future_are_ignored() -> None:
 def test_parse_window() -> None:
     assert parse_window("") is None
     assert parse_window(" 01:00-05:30 ") == Window(time(1), time(5, 30))
-    for text in ("01:00", "1-5", "05:00-05:00", "25:00-26:00", "night", "01:00-02:00-03:00"):
+    wrong = "01:00 1-5 05:00-05:00 25:00-26:00 night 01:00-02:00-03:00 01:00Z-05:00 01:00-05:00Z"
+    for text in wrong.split():
         with pytest.raises(ConfigError, match="maintenance_window"):
             parse_window(text)
 
@@ -189,6 +231,26 @@ def test_window_may_span_midnight() -> None:
     assert datetime(2026, 1, 1, 3, 59, tzinfo=UTC) in night
     assert datetime(2026, 1, 1, 4, tzinfo=UTC) not in night
     assert datetime(2026, 1, 1, 12, tzinfo=UTC) not in night
+
+
+def test_window_includes_its_begin_but_not_its_end() -> None:
+    for window in (Window(time(1), time(5)), Window(time(22), time(4))):
+        begin = datetime.combine(NOW, window.begin, UTC)
+        end = datetime.combine(NOW, window.end, UTC)
+        assert begin in window
+        assert begin - timedelta(microseconds=1) not in window
+        assert end not in window
+        assert end - timedelta(microseconds=1) in window
+
+
+def test_jobs_are_due_only_in_the_window() -> None:
+    inside, outside = Rules(window=Window(time(2), time(4))), Rules(window=Window(time(4), time(6)))
+    assert in_window(Rules(), NOW)
+    assert in_window(inside, NOW)
+    assert not in_window(outside, NOW)
+    catalogs = {"a": CatalogSurvey((WORN,))}
+    assert subjects(find_due_jobs(NOW, inside, catalogs)) == [COMPACT, ORPHANS]
+    assert find_due_jobs(NOW, outside, catalogs) == []
 
 
 times = st.times()

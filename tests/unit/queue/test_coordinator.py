@@ -17,6 +17,7 @@ from hypothesis.stateful import (
     rule,
 )
 
+from swanlake.config import Settings
 from swanlake.lake.model.table_ref import TableRef
 from swanlake.queue.coordinator import (
     Coordinator,
@@ -31,6 +32,7 @@ from swanlake.queue.coordinator import (
     Sealed,
     Tick,
 )
+from swanlake.queue.settings import QueueSettings
 from tests.unit.queue.samples import queue_table
 
 LIMITS = Limits(max_rows=10, max_bytes=1_000, max_age_seconds=30.0, sweep_seconds=5.0)
@@ -316,6 +318,68 @@ def test_requested_flush_ignores_the_back_off(queue: Simulation) -> None:
     assert queue.running
 
 
+def test_requested_flush_does_not_wait_for_a_segment_that_stays_open(queue: Simulation) -> None:
+    queue.pause()
+    queue.enqueue(TABLES[0])
+    queue.request({TABLES[0]})
+    queue.carry_out(queue.seals[0])
+    queue.enqueue(TABLES[0])  # after the request
+    queue.resume()
+    assert queue.running
+
+
+def fill_open_segment(queue: Simulation, table: TableRef) -> None:
+    """Makes the open segment full; its seal is not carried out."""
+    queue.enqueue(table, rows=LIMITS.max_rows)
+    assert queue.seals
+
+
+def test_flush_that_was_not_requested_does_not_wait_for_a_seal(queue: Simulation) -> None:
+    fill_open_segment(queue, TABLES[0])
+    queue.enqueue_large(TABLES[0], 100)
+    assert queue.running
+
+
+def test_request_ends_with_its_flush(queue: Simulation) -> None:
+    queue.enqueue_large(TABLES[0], 100)
+    queue.enqueue(TABLES[0])
+    queue.request({TABLES[0]})
+    queue.finish(TABLES[0])  # the open segment is still being sealed
+    queue.enqueue_large(TABLES[0], 100)
+    assert queue.running
+    queue.finish(TABLES[0])
+    queue.enqueue_large(TABLES[0], 100)
+    assert queue.running
+
+
+def test_request_during_a_flush_counts_for_the_next_one(queue: Simulation) -> None:
+    queue.enqueue_large(TABLES[0], 100)
+    queue.enqueue_large(TABLES[0], 100)
+    queue.enqueue(TABLES[0])
+    queue.request({TABLES[0]})
+    queue.finish(TABLES[0])
+    assert not queue.running, "it waits until the open segment is sealed"
+    queue.carry_out(queue.seals[0])
+    assert len(queue.running[TABLES[0]].segments) == 2
+
+
+def test_flush_without_a_request_leaves_none_behind(queue: Simulation) -> None:
+    queue.enqueue_large(TABLES[0], 100)
+    queue.enqueue_large(TABLES[0], 100)
+    fill_open_segment(queue, TABLES[0])
+    queue.finish(TABLES[0])
+    assert queue.running, "the second segment does not wait for a seal"
+
+
+def test_failure_ends_a_request(queue: Simulation) -> None:
+    queue.enqueue_large(TABLES[0], 100)
+    queue.request({TABLES[0]})
+    queue.fail(TABLES[0])
+    fill_open_segment(queue, TABLES[0])
+    queue.tick(1.25 * LIMITS.first_retry_seconds)
+    assert queue.running, "the retry does not wait for a seal"
+
+
 def test_flush_requested_during_pause_starts_on_resume(queue: Simulation) -> None:
     queue.pause()
     queue.enqueue_large(TABLES[0], 5)
@@ -333,6 +397,57 @@ def test_table_with_oldest_rows_is_flushed_first() -> None:
         queue.tick()
     queue.drain()
     assert [flush.table for flush in queue.flushes] == [TABLES[2], TABLES[0], TABLES[1]]
+
+
+def test_order_of_flushes_is_that_of_the_oldest_segments() -> None:
+    coordinator = Coordinator(Limits(max_parallel_flushes=1))
+    coordinator.paused = True
+    oldest_at = [(TABLES[1], 5.0), (TABLES[0], 9.0), (TABLES[0], 3.0), (TABLES[2], 4.0)]
+    for number, (table, oldest) in enumerate(oldest_at):
+        assert not coordinator.handle(Sealed(table, UUID(int=number), 1, 1, oldest), 10.0)
+    coordinator.paused = False
+    order = []
+    flushes = coordinator.handle(Tick(), 10.0)
+    while flushes:
+        [flush] = flushes
+        assert isinstance(flush, Flush)
+        order.append(flush.table)
+        flushes = coordinator.handle(Flushed(flush.table, flush.segments), 10.0)
+    assert order == [TABLES[0], TABLES[2], TABLES[1]]
+
+
+def test_rows_of_a_new_segment_may_be_reported_before_the_old_one_is_sealed() -> None:
+    coordinator = Coordinator(LIMITS)
+    old, new = UUID(int=1), UUID(int=2)
+    coordinator.handle(Enqueued(TABLES[0], old, 9, 9), 1.0)
+    coordinator.handle(Enqueued(TABLES[0], new, 3, 3), 2.0)
+    coordinator.handle(Sealed(TABLES[0], old, 9, 9, 1.0), 3.0)
+    opened = coordinator.tables[TABLES[0]].open
+    assert opened is not None
+    assert (opened.id, opened.rows, opened.oldest_at) == (new, 3, 2.0)
+
+
+def test_age_is_checked_once_per_sweep() -> None:
+    queue = Simulation(Limits(max_age_seconds=30.0, sweep_seconds=60.0))
+    queue.tick(0.0)  # the first sweep
+    queue.enqueue(TABLES[0])
+    queue.tick(59.0)
+    assert not queue.seals
+    queue.tick(1.0)
+    assert queue.seals
+
+
+def test_age_of_a_segment_counts_from_its_first_row(queue: Simulation) -> None:
+    queue.tick(100.0)
+    queue.enqueue(TABLES[0])
+    queue.tick(29.0)
+    assert not queue.seals
+    queue.tick(6.0)
+    assert queue.seals
+
+
+def test_default_limits_are_those_of_the_settings() -> None:
+    assert QueueSettings.from_settings(Settings()).limits == Limits()
 
 
 def failures(coordinator: Coordinator, table: TableRef, count: int) -> Iterator[float]:
@@ -368,6 +483,40 @@ def test_success_resets_the_back_off(queue: Simulation) -> None:
     queue.fail(TABLES[0])
     queue.tick(1.25)
     assert queue.running
+
+
+def test_success_resets_the_back_off_of_a_table_with_more_segments(queue: Simulation) -> None:
+    queue.enqueue_large(TABLES[0], 1)
+    for _ in range(3):
+        queue.fail(TABLES[0])
+        queue.tick(75.0)
+    state = queue.coordinator.tables[TABLES[0]]
+    assert (state.failures, state.last_error) == (3, "no disk")
+    queue.enqueue_large(TABLES[0], 1)
+    queue.finish(TABLES[0])
+    assert (state.failures, state.last_error) == (0, "")
+    assert queue.running, "the next flush starts at once"
+    queue.fail(TABLES[0])
+    assert 0.75 <= state.retry_at - queue.now <= 1.25
+
+
+def test_flush_after_a_success_starts_at_once_at_any_time(queue: Simulation) -> None:
+    queue.enqueue_large(TABLES[0], 1)
+    queue.enqueue_large(TABLES[0], 1)
+    assert queue.now == 0.0
+    queue.finish(TABLES[0])
+    assert queue.running
+
+
+def test_jitter_is_that_of_the_given_source() -> None:
+    def retry_at(jitter: random.Random | None) -> float:
+        coordinator = Coordinator(Limits(), jitter)
+        coordinator.handle(Sealed(TABLES[0], UUID(int=1), 1, 1, 0.0), 0.0)
+        coordinator.handle(Failed(TABLES[0], "no disk"), 0.0)
+        return coordinator.tables[TABLES[0]].retry_at
+
+    assert retry_at(random.Random(7)) == retry_at(random.Random(7))
+    assert 0.75 <= retry_at(None) <= 1.25
 
 
 def test_failing_table_does_not_delay_others() -> None:

@@ -16,7 +16,7 @@ from swanlake.lake.model.table_ref import TableRef
 from swanlake.queue.batch_ids import BatchId
 from swanlake.queue.storage.segment import SegmentDamaged, SegmentHeader
 from swanlake.queue.storage.store import SegmentFile, SegmentStore
-from tests.unit.queue.samples import CATALOG_ID, numbers, queue_table, values_of
+from tests.unit.queue.samples import CATALOG_ID, layout, numbers, queue_table, values_of
 
 HEADER = SegmentHeader(UUID(int=9), queue_table(), 5.0)
 SCHEMA = HEADER.schema(numbers().schema, [Column(1, "i", "int64")])
@@ -25,6 +25,44 @@ SCHEMA = HEADER.schema(numbers().schema, [Column(1, "i", "int64")])
 @pytest.fixture
 def store(tmp_path: Path) -> SegmentStore:
     return SegmentStore(tmp_path, tmp_path / "mine")
+
+
+class Synced:
+    """The files and directories that were synced, in order, by their paths at that moment."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.contents: list[Path] = []
+        self.directories: list[Path] = []
+        #: The files in a directory when it was synced.
+        self.names: dict[Path, list[str]] = {}
+        monkeypatch.setattr(os, "fdatasync", self._fdatasync)
+        monkeypatch.setattr(os, "fsync", self._fsync)
+
+    def clear(self) -> None:
+        self.contents.clear()
+        self.directories.clear()
+
+    def _fdatasync(self, descriptor: int) -> None:
+        self.contents.append(_path_of(descriptor))
+
+    def _fsync(self, descriptor: int) -> None:
+        directory = _path_of(descriptor)
+        self.directories.append(directory)
+        self.names[directory] = sorted(os.listdir(directory))
+
+
+def _path_of(descriptor: int) -> Path:
+    return Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> Synced:
+    return Synced(monkeypatch)
+
+
+def directories_to(path: Path, root: Path) -> list[Path]:
+    """The directories from the root to a file."""
+    return sorted(parent for parent in path.parents if parent.is_relative_to(root))
 
 
 def write(store: SegmentStore, *batches: Any, header: SegmentHeader = HEADER) -> SegmentFile:
@@ -44,6 +82,33 @@ def test_large_insert_gets_its_own_sealed_segment(store: SegmentStore) -> None:
     found = segment.read()
     assert values_of(found) == [1, 2, 3]
     assert found.sealed
+
+
+def test_name_of_a_new_segment_is_synced(
+    store: SegmentStore, synced: Synced, tmp_path: Path
+) -> None:
+    table = queue_table()
+    segment = store.new_segment(table, layout(), numbers().schema, 5.0)
+    segment.append([(numbers(1), None)])
+    assert synced.contents == [segment.path]
+    assert sorted(synced.directories) == directories_to(segment.path, tmp_path)
+    assert synced.names[segment.path.parent] == [segment.path.name]
+    synced.clear()
+    segment.append([(numbers(2), None)])
+    assert synced.contents == [segment.path]
+    assert synced.directories == []
+    other = store.new_segment(table, layout(), numbers().schema, 5.0)
+    other.append([(numbers(3), None)])
+    assert synced.directories == [other.path.parent]
+
+
+def test_large_insert_is_synced_before_it_gets_its_name(
+    store: SegmentStore, synced: Synced, tmp_path: Path
+) -> None:
+    segment = write(store, numbers(1, 2), numbers(3))
+    assert synced.contents == [segment.path.with_name(f"{segment.path.name}.partial")]
+    assert sorted(synced.directories) == directories_to(segment.path, tmp_path)
+    assert synced.names[segment.path.parent] == [segment.path.name]
 
 
 @pytest.mark.parametrize("error", [QueryTimeout("too long"), ValueError("no"), OSError("no disk")])
@@ -69,6 +134,21 @@ def test_adoption_moves_segments(store: SegmentStore, tmp_path: Path) -> None:
     segment = store.examine(moved)
     assert (segment.header, segment.rows) == (HEADER, 1)
     assert BatchId("p", 0) in segment.batch_ids
+
+
+def test_adopted_segments_are_synced_in_their_new_directories(
+    store: SegmentStore, synced: Synced, tmp_path: Path
+) -> None:
+    theirs = tmp_path / "theirs"
+    for number in (1, 2):
+        header = SegmentHeader(UUID(int=number), queue_table(f"t{number}", number), 5.0)
+        write(SegmentStore(tmp_path, theirs), numbers(1), header=header)
+    synced.clear()
+    moved = list(store.adopt(theirs))
+    assert len(moved) == 2
+    for path in moved:
+        assert set(directories_to(path, tmp_path)) <= set(synced.directories)
+        assert synced.names[path.parent] == [path.name]
 
 
 def test_adoption_skips_unacknowledged_files(store: SegmentStore, tmp_path: Path) -> None:

@@ -13,13 +13,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from swanlake.errors import QueryCancelled, QueueUnavailable
+from swanlake._internal import waiting
+from swanlake.errors import QueryCancelled, QueueStateUnknown, QueueUnavailable
 from swanlake.lake.model.layout import Column
 from swanlake.queue.batch_ids import BatchId
+from swanlake.queue.ingest import writer
 from swanlake.queue.ingest.writer import TableWriter
 from swanlake.queue.storage.segment import Segment, open_segment
 from swanlake.queue.storage.store import SUFFIX, OpenSegmentFile, SegmentStore
 from tests.unit.queue.samples import layout, numbers, queue_table, values_of
+from tests.waiting import eventually
 
 PATIENCE = 30.0
 ONE = layout()
@@ -103,6 +106,13 @@ class Queue:
     def await_waiting(self) -> None:
         """Returns when a waiting caller has run its check."""
         assert self._waiting.acquire(timeout=PATIENCE)
+
+    def await_time_check(self) -> None:
+        """Returns when a waiting caller has looked at the clock since."""
+        while self._waiting.acquire(blocking=False):
+            pass
+        self.await_waiting()
+        self.await_waiting()  # the clock is read between two checks
 
     def append_while_writing(self, *values: int, **how: Any) -> Future[None]:
         """Appends while another write is under way; returns when the caller waits."""
@@ -308,6 +318,83 @@ def test_cancelled_writer_learns_the_outcome_of_a_started_write(queue: Queue, di
     for future in (first, second, third):
         future.result(PATIENCE)
     assert queue.values() == [1, 2, 3]
+
+
+class Clock:
+    """The clock of the waits in a writer."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 100.0
+        for module in (writer, waiting):
+            monkeypatch.setattr(module, "time", self)
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+def test_rows_behind_a_hung_disk_are_not_written(queue: Queue, disk: Disk, clock: Clock) -> None:
+    disk.is_slow = True
+    first = queue.append_later(1)
+    disk.await_sync()
+    second = queue.append_while_writing(2)
+    clock.now += writer._WRITE_SECONDS - 0.1
+    queue.await_time_check()
+    assert not second.done()
+    clock.now += 0.1
+    with pytest.raises(QueueUnavailable, match=r"for 60 s\. Nothing was written") as raised:
+        second.result(PATIENCE)
+    assert not raised.value.in_doubt
+    disk.is_slow = False
+    disk.end_sync()
+    first.result(PATIENCE)
+    queue.append(3)
+    assert queue.values() == [1, 3]
+
+
+def test_outcome_of_rows_on_a_hung_disk_is_unknown(queue: Queue, disk: Disk, clock: Clock) -> None:
+    disk.is_slow = True
+    first = queue.append_later(1)
+    disk.await_sync()
+    second, third = queue.append_while_writing(2), queue.append_later(3)
+    while len(queue.writer._waiting) < 2:
+        queue.await_waiting()
+    disk.end_sync()
+    disk.await_sync()  # one of the two writes for both
+    clock.now += writer._WRITE_SECONDS
+    eventually(lambda: second.done() or third.done())
+    unknown, writing = (second, third) if second.done() else (third, second)
+    with pytest.raises(QueueStateUnknown, match="not known whether the rows are kept") as raised:
+        unknown.result(0)
+    assert raised.value.in_doubt
+    disk.end_sync()
+    for future in (first, writing):
+        future.result(PATIENCE)
+    assert sorted(queue.values()) == [1, 2, 3]
+
+
+def test_outcome_that_arrives_at_the_deadline_counts(
+    queue: Queue, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late(block: Callable[[float], bool], check: Callable[[], None], deadline: float) -> bool:
+        check()
+        assert block(PATIENCE)
+        return False  # as if the deadline had passed just before
+
+    monkeypatch.setattr(writer, "wait", late)
+    disk.is_slow = True
+    first = queue.append_later(1)
+    disk.await_sync()
+    others = [queue.append_while_writing(number) for number in (2, 3)]
+    disk.is_slow = False
+    disk.end_sync()
+    for future in (first, *others):
+        future.result(PATIENCE)
+    assert sorted(queue.values()) == [1, 2, 3]
 
 
 def test_changed_columns_start_a_new_segment(queue: Queue) -> None:

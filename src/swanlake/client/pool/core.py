@@ -240,7 +240,7 @@ class PoolCore(Generic[C]):
 
     def try_acquire(self, now: float) -> Slot[C] | None:
         """An idle connection, if one is ready and no caller waits."""
-        if self._waiters or not self._idle or self.is_closed or self.size > self.max_size:
+        if self._waiters or not self._idle:
             return None
         slot = self._idle[-1]
         if self._needs_check(slot, now) or self._is_outdated(slot, now):
