@@ -20,7 +20,7 @@ import pytest
 from swanlake.client import FlightSQLClient
 from swanlake.errors import SwanLakeError
 from tests.flight import FlightSql
-from tests.queries import ENDLESS_QUERY
+from tests.queries import ENDLESS_QUERY, waiting_query
 from tests.server_process import ServerProcess
 from tests.waiting import eventually
 
@@ -246,9 +246,7 @@ def test_running_statement_finishes_while_new_ones_are_refused(
     server = start_server("--shutdown-grace-seconds", "600")
     observer = observe(server)
     pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    waits_for_pipe = f"SELECT sum(i) FROM read_csv('{pipe}', columns = {{'i': 'INTEGER'}})"
-    statement = BackgroundStatement(connect(server.url), waits_for_pipe)
+    statement = BackgroundStatement(connect(server.url), waiting_query(pipe))
     newcomer = connect(server.url).cursor()
     eventually(lambda: is_running(observer))
     server.terminate()

@@ -270,10 +270,12 @@ def test_python_variables_of_the_server_are_not_tables(flight_sql: Open) -> None
 
 
 def test_session_cannot_detach_or_replace_the_lake(flight_sql: Open) -> None:
-    connection = flight_sql()
+    connection, other = flight_sql(), flight_sql()
+    other.query("CREATE OR REPLACE TABLE in_lake AS SELECT 5 AS i")
     connection.query("USE memory")
     for sql in ("DETACH swanlake", 'DETACH "SwanLake"', "ATTACH OR REPLACE ':memory:' AS swanlake"):
         with pytest.raises(flight.FlightUnauthorizedError, match="CATALOG_IN_USE"):
             connection.query(sql)
     connection.query("ATTACH ':memory:' AS passing; DETACH passing")
-    assert flight_sql().query("SHOW TABLES") is not None
+    for session in (connection, other, flight_sql()):
+        assert session.query("FROM swanlake.main.in_lake")["i"].to_pylist() == [5]
