@@ -87,6 +87,10 @@ class BackgroundCall:
         except Exception as error:  # noqa: BLE001 - raised by get(), or examined by the test
             self.error = error
 
+    @property
+    def is_running(self) -> bool:
+        return self._thread.is_alive()
+
     def join(self, seconds: float = TIMEOUT_SECONDS) -> Self:
         """Waits until the call ends, successfully or not."""
         self._thread.join(seconds)

@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import Any
 
 
-def eventually(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
-    """Returns the first true value of a condition; fails when there is none in time."""
+def eventually(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
+    """Returns the first true value of a condition; fails when there is none in time.
+
+    The limit is generous: a test must not fail because the machine is busy.
+    """
     deadline = time.monotonic() + seconds
     while True:
         value = condition()

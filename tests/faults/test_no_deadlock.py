@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import count
 
@@ -27,21 +27,31 @@ EXPECTED_ERRORS = {
 STOCK_CONFLICTS = ("Transaction conflict", "Exceeded the maximum retry count", "database is locked")
 
 
-class MixedLoad:
-    """Jobs that run until the time is over, and the counts of what they did."""
+#: Generous: how long jobs may take beyond their time on a busy machine.
+PATIENCE_SECONDS = 120.0
 
-    def __init__(self, deployment: Deployment, seconds: float) -> None:
+
+class MixedLoad:
+    """Jobs that run for some time and until each goal was counted, and the counts."""
+
+    def __init__(self, deployment: Deployment, seconds: float, goals: Sequence[str]) -> None:
         self.deployment = deployment
         self.done: Counter[str] = Counter()
         self.errors: list[str] = []
+        self.goals = goals
         self._end = time.monotonic() + seconds
         self._lock = threading.Lock()
 
     def rounds(self) -> Iterator[int]:
         for number in count():
-            if time.monotonic() > self._end:
+            now = time.monotonic()
+            if now > self._end and (not self.missing() or now > self._end + PATIENCE_SECONDS):
                 return
             yield number
+
+    def missing(self) -> list[str]:
+        """The goals that were not counted yet."""
+        return [goal for goal in self.goals if not self.done[goal]]
 
     def count(self, what: str) -> None:
         with self._lock:
@@ -136,8 +146,9 @@ deployment = deployment_fixture(
 
 
 @pytest.mark.parametrize(
-    "seconds", [8, pytest.param(120, marks=[pytest.mark.slow, pytest.mark.timeout(600)])]
+    "seconds", [8, pytest.param(120, marks=[pytest.mark.slow, pytest.mark.timeout(900)])]
 )
+@pytest.mark.timeout(480)
 def test_mixed_load_neither_deadlocks_nor_loses_rows(
     deployment: Deployment, seconds: float
 ) -> None:
@@ -150,7 +161,8 @@ def test_mixed_load_neither_deadlocks_nor_loses_rows(
     with stock_duckdb() as duck:
         for name in names:
             duck.execute(deployment.attach_statement(name))
-        load = MixedLoad(deployment, seconds)
+        goals = [*(f"{kind} {name}" for kind in ("rows", "counted") for name in names), "made"]
+        load = MixedLoad(deployment, seconds, goals)
         running = [BackgroundCall(lambda: load.run_stock(duck, names[0]))]
         jobs: list[Callable[[Session, str, str], None]] = [
             load.insert,
@@ -165,10 +177,9 @@ def test_mixed_load_neither_deadlocks_nor_loses_rows(
                 session = deployment.session(own, server)
                 running.append(BackgroundCall(partial(job, session, own, other)))
         for call in running:
-            call.join(seconds + 60).get()
+            call.join(seconds + 2 * PATIENCE_SECONDS).get()
     assert [error for error in load.errors if error.split(":")[0] not in EXPECTED_ERRORS] == []
-    for what in (*(f"{kind} {name}" for kind in ("rows", "counted") for name in names), "made"):
-        assert load.done[what] > 0, what
+    assert load.missing() == []
     for server in range(2):
         for name in names:
             after = deployment.session(name, server)
@@ -178,7 +189,7 @@ def test_mixed_load_neither_deadlocks_nor_loses_rows(
     for name in names:
         after = deployment.session(name)
         for statement in ("UPDATE counter SET i = -1", "CREATE TABLE after_all (i INTEGER)"):
-            after(statement, x_swanlake_query_timeout_seconds="10")
+            after(statement, x_swanlake_query_timeout_seconds="60")
         history = deployment.history(name)
         assert (history.shared_ids, history.findings) == ([], [])
         ids = [snapshot[0] for snapshot in history.snapshots]

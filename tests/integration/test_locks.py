@@ -9,12 +9,19 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from itertools import pairwise
+from functools import partial
+from typing import Any
 
 import pyarrow.flight as flight
 import pytest
 
-from tests.contenders import ContendedCatalog, Deployment, Session, deployment_fixture
+from tests.contenders import (
+    BackgroundCall,
+    ContendedCatalog,
+    Deployment,
+    Session,
+    deployment_fixture,
+)
 from tests.queries import ENDLESS_QUERY
 from tests.waiting import eventually
 
@@ -34,10 +41,20 @@ Session(*sys.argv[1:])({LONG_UPDATE!r})
 deployment = deployment_fixture(servers=2)
 
 
+def snapshots_of(catalog: ContendedCatalog) -> list[tuple[Any, ...]]:
+    """The snapshots of a catalog, in their order."""
+    return sorted(catalog.session()(f"CALL swanlake_snapshots('{catalog.name}')"))
+
+
+def all_wait(catalog: ContendedCatalog, writes: list[BackgroundCall]) -> bool:
+    """True if every write that has not ended waits for the lock on the second server."""
+    return len(catalog.lock_queue(server=1)) == sum(write.is_running for write in writes)
+
+
 def created_tables(catalog: ContendedCatalog) -> list[str]:
     """The tables in the order in which snapshots created them."""
-    snapshots = catalog.session()(f"CALL swanlake_snapshots('{catalog.name}')")
-    return re.findall(r'created_table:"main"."(\w+)"', " ".join(row[3] for row in snapshots))
+    changes = " ".join(row[3] for row in snapshots_of(catalog))
+    return re.findall(r'created_table:"main"."(\w+)"', changes)
 
 
 # ---- order ---------------------------------------------------------------------------------------
@@ -70,7 +87,9 @@ def test_writers_commit_in_the_order_they_queued(deployment: Deployment) -> None
 
 def test_lock_alternates_between_servers(deployment: Deployment) -> None:
     """Many writers on one server do not starve the writers of the other."""
-    catalog = deployment.new_catalog("CREATE TABLE a (i INTEGER)", "CREATE TABLE b (i INTEGER)")
+    catalog = deployment.new_catalog(
+        ONE_ROW, "CREATE TABLE a (i INTEGER)", "CREATE TABLE b (i INTEGER)"
+    )
     stop = threading.Event()
 
     def write_on(session: Session, *statements: str) -> None:
@@ -80,24 +99,35 @@ def test_lock_alternates_between_servers(deployment: Deployment) -> None:
 
     insert, update = "INSERT INTO a VALUES (1)", "UPDATE a SET i = 2 WHERE i = 1"
     many = [catalog.session() for _ in range(4)]
+    holder = catalog.session(name="holder")
+    few = [catalog.session(server=1) for _ in range(2)]
     jobs = [threading.Thread(target=write_on, args=(session, insert)) for session in many[1:]]
     jobs.append(threading.Thread(target=write_on, args=(many[0], insert, update)))
     for job in jobs:
         job.start()
-    few = [catalog.session(server=1) for _ in range(2)]
-    for number in range(6):
-        started = [session.start(f"INSERT INTO b VALUES ({number})") for session in few]
-        for call in started:
-            call.get()
-    stop.set()
-    for job in jobs:
-        job.join()
-    snapshots = few[0](f"CALL swanlake_snapshots('{catalog.name}')")
-    commits = [row[0] for row in snapshots if row[3] == "inserted_into_table:2"]
-    assert len(commits) == 12
-    between = [later - earlier - 1 for earlier, later in pairwise(commits)]
-    assert sum(between) > 0
-    assert max(between) <= 40
+    heads: list[int] = []
+    try:
+        for number in range(4):
+            held = holder.start(LONG_UPDATE, x_swanlake_query_id="long")
+            eventually(lambda: catalog.lock_queue()[:1] == ["holder"])
+            eventually(lambda: len(catalog.lock_queue()) == 1 + len(many))
+            # Both wait before the lock is free, unless they were faster than the holder.
+            writes = [session.start(f"INSERT INTO b VALUES ({number})") for session in few]
+            eventually(partial(all_wait, catalog, writes))
+            heads.append(max(row[0] for row in snapshots_of(catalog)))
+            holder.cancel("long")
+            held.join()
+            for write in writes:
+                write.get()
+    finally:
+        stop.set()
+        for job in jobs:
+            job.join()
+    commits = [row[0] for row in snapshots_of(catalog) if row[3] == "inserted_into_table:3"]
+    assert len(commits) == 2 * len(heads)
+    if deployment.on_postgres:  # locks of files are granted in no strict order
+        waited = [last - head for head, last in zip(heads, commits[1::2], strict=True)]
+        assert max(waited) <= 40
     catalog.assert_sound("b")
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from swanlake.client import connect
 from swanlake.lake.lake import Lake
+from swanlake.lake.read.inlined_scan import MAX_ROWS
 from tests.contenders import CALL_ERRORS, ContendedCatalog, Deployment, Session, deployment_fixture
 from tests.faults.workers import LakeAddress
 from tests.stock_duckdb import stock_duckdb
@@ -228,9 +229,15 @@ def test_transaction_sees_its_own_writes_and_nothing_newer(deployment: Deploymen
 def test_table_with_many_rows_is_read_by_the_extension(deployment: Deployment) -> None:
     catalog = inlined_catalog(deployment, "CREATE TABLE t (id BIGINT)")
     session = catalog.session()
-    for first in range(0, 1200, 100):
+    for first in range(0, MAX_ROWS, 100):
         session(f"INSERT INTO t SELECT range FROM range({first}, {first + 100})")
-    assert session("SELECT count(*), sum(id)::BIGINT FROM t") == [(1200, 1200 * 1199 // 2)]
+    summary = "SELECT count(*) AS n, sum(id)::BIGINT AS s FROM t"
+    sums = {"n": MAX_ROWS, "s": MAX_ROWS * (MAX_ROWS - 1) // 2}
+    assert from_metadata(session, summary).to_pylist() == [sums]
+    session("INSERT INTO t VALUES (0)")
+    before = session.flight.status()["lake_reads"]["metadata"]
+    assert session(summary) == [(sums["n"] + 1, sums["s"])]
+    assert session.flight.status()["lake_reads"]["metadata"] == before
 
 
 def test_large_result_is_streamed(deployment: Deployment) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +15,7 @@ import pyarrow.flight as flight
 import pytest
 
 from swanlake.protocol import Actions, encode, messages
+from swanlake.sessions.results.stream import rows_per_batch
 from tests.flight import FlightSql
 from tests.queries import ENDLESS_QUERY
 from tests.server_process import ServerProcess
@@ -124,7 +124,7 @@ class BackgroundExecution:
             self.error = error
 
     def join(self) -> None:
-        self._thread.join(timeout=10)
+        self._thread.join(timeout=60)
         assert not self._thread.is_alive()
 
 
@@ -138,9 +138,7 @@ def test_cancel_from_another_thread_ends_the_statement(
         cursor.adbc_cancel()
         executing.join()
         assert executing.error is not None
-    started = time.monotonic()
     eventually(lambda: is_idle(observer))
-    assert time.monotonic() - started < 5
     with connection.cursor() as cursor:
         cursor.execute("SELECT 1")
         assert cursor.fetchall() == [(1,)]
@@ -157,7 +155,7 @@ def test_query_of_a_disconnected_client_is_stopped(flight_sql: Open, server: Ser
             client.options(seconds=0.5),
         )
     client.close()
-    eventually(lambda: is_idle(observer), 5)
+    eventually(lambda: is_idle(observer))
 
 
 class BackgroundRead:
@@ -165,6 +163,7 @@ class BackgroundRead:
 
     def __init__(self, reader: Any) -> None:
         self._reader = reader
+        self.rows = 0
         self.error: Exception | None = None
         self._thread = threading.Thread(target=self._read)
         self._thread.start()
@@ -172,17 +171,20 @@ class BackgroundRead:
     def _read(self) -> None:
         try:
             while True:  # not read_all(), which turns a cancellation into KeyboardInterrupt
-                self._reader.read_chunk()
+                self.rows += self._reader.read_chunk().data.num_rows
         except (flight.FlightError, pa.ArrowException) as error:
             self.error = error
 
     def join(self) -> None:
-        self._thread.join(timeout=10)
+        self._thread.join(timeout=60)
         assert not self._thread.is_alive()
 
 
 #: The first megabytes come at once; the last row never.
 UNFINISHED = "SELECT x FROM range(100000000000) r(x) WHERE x < 3000000 OR x = 99999999999"
+#: The rows that a client gets: the full batches, but the last arrives only with the batch after
+#: it, on which DuckDB works until it is interrupted.
+UNFINISHED_ROWS = (3_000_000 // rows_per_batch(1) - 1) * rows_per_batch(1)
 
 
 def test_query_of_a_cancelled_fetch_is_stopped(flight_sql: Open) -> None:
@@ -191,7 +193,7 @@ def test_query_of_a_cancelled_fetch_is_stopped(flight_sql: Open) -> None:
     reading = BackgroundRead(reader)
     eventually(lambda: observer.status()["statements_running"] == 1)
     reader.cancel()
-    eventually(lambda: is_idle(observer), 5)
+    eventually(lambda: is_idle(observer))
     reading.join()
 
 
@@ -294,14 +296,6 @@ def test_unread_results_expire(
         connection.fetch(info).read_all()
 
 
-def is_aborted(connection: FlightSql) -> bool:
-    try:
-        connection.query("SELECT 1")
-    except pa.ArrowInvalid as refused:
-        return "TRANSACTION_ABORTED" in str(refused)
-    return False
-
-
 #: The first batches come at once; every later one takes seconds.
 SLOW = """SELECT CASE WHEN i < 400000 THEN i ELSE list_sum(range(50000 + i % 2))::BIGINT END AS x
 FROM range(3000000) r(i)"""
@@ -336,41 +330,44 @@ def test_result_that_fails_while_fetched_aborts_the_transaction(flight_sql: Open
         case "cancelled unread":  # DuckDB works for no batch and is not interrupted
             cancel_result(other, connection.execute(LARGE))
         case "abandoned":
-            reader = connection.fetch(connection.execute(SLOW))
+            reader = connection.fetch(connection.execute(UNFINISHED))
             reading = BackgroundRead(reader)
-            eventually(lambda: other.status()["statements_running"] == 1)
+            eventually(lambda: reading.rows == UNFINISHED_ROWS)
             reader.cancel()
             reading.join()
             eventually(lambda: is_idle(other))
-            if not is_aborted(
-                connection
-            ):  # between two batches nothing runs that could be interrupted
-                connection.query("COMMIT")
-                assert connection.query("FROM late").num_rows == 1
-                return
     with pytest.raises(pa.ArrowInvalid, match="TRANSACTION_ABORTED"):
         connection.query("COMMIT")
     connection.query("ROLLBACK")
     assert connection.query("FROM late").num_rows == 0
 
 
+def test_result_abandoned_between_two_batches_keeps_the_transaction(flight_sql: Open) -> None:
+    connection, other = flight_sql(), flight_sql()
+    connection.query("CREATE OR REPLACE TABLE abandoned (i INTEGER)")
+    connection.query("BEGIN; INSERT INTO abandoned VALUES (1)")
+    reader = connection.fetch(connection.execute(LARGE))
+    reader.read_chunk()
+    eventually(lambda: is_idle(other))  # the client does not read, so the server does not fetch
+    reader.cancel()
+    connection.query("COMMIT")
+    assert other.query("FROM abandoned").num_rows == 1
+
+
 def test_statement_queued_behind_a_slow_result_times_out(flight_sql: Open) -> None:
     connection = flight_sql()
-    info = connection.execute(SLOW)
-    started = time.monotonic()
+    info = connection.execute(UNFINISHED)
     with pytest.raises(flight.FlightTimedOutError, match="QUERY_TIMEOUT"):
         connection.query("SELECT 1", x_swanlake_query_timeout_seconds="0.5")
-    assert time.monotonic() - started < 10
-    assert cancel_result(flight_sql(), info) != 0
+    refused = messages.CancelFlightInfoResult.CANCEL_STATUS_NOT_CANCELLABLE
+    assert cancel_result(flight_sql(), info) != refused
     assert connection.query("SELECT 1").num_rows == 1
 
 
-def test_closing_a_session_with_a_slow_result_is_quick(flight_sql: Open) -> None:
+def test_closing_a_session_does_not_wait_for_a_result_without_end(flight_sql: Open) -> None:
     connection, other = flight_sql(x_swanlake_session_id=str(uuid.uuid4())), flight_sql()
-    connection.execute(SLOW)
-    started = time.monotonic()
+    connection.execute(UNFINISHED)
     connection.close_session()
-    assert time.monotonic() - started < 10
     eventually(lambda: is_idle(other))
 
 

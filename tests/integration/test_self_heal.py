@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,8 +14,9 @@ from swanlake.config import Settings
 from swanlake.engine import instance
 from swanlake.engine.database import open_database
 from swanlake.server.app import Server
+from tests.contenders import BackgroundCall
 from tests.flight import FlightSql
-from tests.queries import ENDLESS_QUERY
+from tests.queries import waiting_query
 from tests.waiting import eventually
 
 Open = Callable[..., FlightSql]
@@ -93,23 +93,16 @@ def test_session_that_lost_state_gets_one_error(open_flight: Open) -> None:
 
 
 def test_running_statement_fails_and_its_session_recovers(
-    open_flight: Open, server: Server
+    open_flight: Open, server: Server, tmp_path: Path
 ) -> None:
     breaker, running = open_flight(), open_flight()
-    failures: list[Exception] = []
-
-    def run() -> None:
-        try:
-            running.query(ENDLESS_QUERY, x_swanlake_query_timeout_seconds="5")
-        except (flight.FlightError, pa.ArrowException) as error:
-            failures.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
+    pipe = tmp_path / "pipe"
+    sql = waiting_query(pipe)
+    statement = BackgroundCall(lambda: running.query(sql))
     eventually(lambda: server.registry.watchdog.running())
     break_engine(breaker)
-    thread.join(30)
-    assert len(failures) == 1
+    pipe.write_text("1\n")
+    assert "FATAL_ERROR" in str(statement.join().error)
     assert running.query("SELECT 1").num_rows == 1
 
 

@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -241,15 +240,32 @@ def test_ingest_ends_when_source_fails_after_server(
     """The statement has ended on the server, so there is nothing to cancel."""
     monkeypatch.setattr("swanlake.client.transport.driver._ABORT_TIMEOUT", 0.5)
     batch = pa.record_batch({"i": [1]})
+    answers: list[Any] = []
 
     def failing() -> Iterator[Any]:
-        time.sleep(0.5)
+        assert answers[0].read() is None  # the end of the call; its error is raised by close()
         raise ZeroDivisionError("of the source")
         yield batch
 
+    class Uploads:
+        """The Flight client; keeps the reader of the answer to each upload."""
+
+        def __init__(self, client: Any) -> None:
+            self._client = client
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._client, name)
+
+        def do_put(self, *arguments: Any) -> Any:
+            writer, reader = self._client.do_put(*arguments)
+            answers.append(reader)
+            return writer, reader
+
     with swanlake.connect(server.url) as client:
         client.query("SELECT 1")
-        client._connection.driver.session_id = str(uuid.uuid4())
+        driver = client._connection.driver
+        driver.session_id = str(uuid.uuid4())
+        monkeypatch.setattr(driver, "_client", Uploads(driver._client))
         with pytest.raises(ZeroDivisionError):
             client.ingest("t", pa.RecordBatchReader.from_batches(batch.schema, failing()))
 
@@ -446,10 +462,8 @@ def deaf() -> Iterator[str]:
 
 
 def test_connect_to_silent_server_times_out(deaf: str) -> None:
-    started = time.monotonic()
     with pytest.raises((QueryTimeout, ServerUnavailable)):
         swanlake.connect(deaf, connect_timeout=0.3)
-    assert time.monotonic() - started < 10
 
 
 def test_keepalive_ends_call_without_timeout(

@@ -6,7 +6,6 @@ import datetime as dt
 import threading
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from decimal import Decimal
 from itertools import pairwise
 from typing import Any
@@ -322,18 +321,28 @@ def test_cancel_from_another_thread_in_dbapi(cursor: dbapi.Cursor) -> None:
     assert cursor.execute("SELECT 1").fetchone() == (1,)
 
 
-def test_rollback_ends_transaction_begun_in_sql(server: ServerProcess) -> None:
+def test_rollback_ends_transaction_begun_in_sql(open_connection: Open) -> None:
     """SQLAlchemy's pool rolls back before the next checkout of the connection."""
-    with closing(dbapi.connect(server.url, autocommit=True)) as connection:
-        cursor = connection.cursor()
-        cursor.execute("BEGIN")
-        connection.rollback()
+    connection, other = open_connection(autocommit=True), open_connection(autocommit=True)
+    cursor, observer = connection.cursor(), other.cursor()
+    cursor.execute("CREATE OR REPLACE TABLE rolled_back (i INTEGER)")
+    for _ in range(2):
         cursor.execute("BEGIN")  # refused inside another transaction
+        cursor.execute("INSERT INTO rolled_back VALUES (1)")
         connection.rollback()
         connection.rollback()
+        assert cursor.execute("FROM rolled_back").fetchall() == []
+    cursor.execute("INSERT INTO rolled_back VALUES (2)")
+    assert observer.execute("FROM rolled_back").fetchall() == [(2,)]
 
 
-def test_rollback_without_a_transaction_does_nothing(server: ServerProcess) -> None:
-    with closing(dbapi.connect(server.url, autocommit=True)) as connection:
-        connection.cursor().execute("SELECT 'begin'")
-        connection.rollback()
+def test_rollback_without_a_transaction_does_nothing(open_connection: Open) -> None:
+    connection, other = open_connection(autocommit=True), open_connection(autocommit=True)
+    cursor, observer = connection.cursor(), other.cursor()
+    cursor.execute("CREATE OR REPLACE TABLE not_rolled_back AS SELECT 1 AS i")
+    # The word makes the client ask the server, which has no transaction to roll back.
+    assert cursor.execute("SELECT 'begin'").fetchall() == [("begin",)]
+    connection.rollback()
+    cursor.execute("INSERT INTO not_rolled_back VALUES (2)")
+    found = observer.execute("FROM not_rolled_back ORDER BY i").fetchall()
+    assert found == [(1,), (2,)]

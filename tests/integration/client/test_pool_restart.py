@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -84,17 +83,15 @@ def test_server_restart_raises_session_lost(make_both: MakeBoth, start_server: S
 def test_wrong_credentials_fail_at_once(
     make_both: MakeBoth, start_server: StartServer, tmp_path: Path
 ) -> None:
-    """A wrong token is not retried."""
+    """A wrong token is not retried until the time-out, which is longer than this test may run."""
     home = tmp_path / "guarded"
     (home / "tokens").mkdir(parents=True)
     (home / "tokens" / "alice").write_text("right")
     server = start_server("--auth", "token", home=home)
-    for pool in make_both(server.url, token="wrong"):
-        began = time.monotonic()
+    for pool in make_both(server.url, token="wrong", acquire_timeout=600.0):
         with pytest.raises(NotAuthenticated):
             pool.query("SELECT 1")
         with pytest.raises(NotAuthenticated):
             pool.open(wait=True)
-        assert time.monotonic() - began < 10
     for pool in make_both(server.url, token="right"):
         assert pool.query("SELECT 1").scalar() == 1

@@ -154,13 +154,13 @@ def test_failed_transform_keeps_rows_and_reports_why(
 
 
 def test_failed_transform_leaves_no_files(spark: Any, spark_server: ServerProcess) -> None:
+    """The files of its first table are written before its second table fails."""
     for table in ("first_half", "second_half", "half_done"):
         spark.execute(f"CREATE TABLE {table} (id BIGINT)")
     spark.execute("INSERT INTO duckling_queue.half_done VALUES (1)")
     with refused("FLUSH_FAILED", "no such bird"):
         spark.execute("CALL duckling_queue_flush('half_done')")
-    folder = spark_server.home / "data" / "swanlake" / "main"
-    assert (folder / "first_half").is_dir()  # there were some
-    for table in ("first_half", "raises", "too_large", "wrong_type"):
-        # The queue retries, and files exist during a retry.
-        eventually(lambda: not list((folder / table).glob("*.parquet")))  # noqa: B023
+    written = spark_server.home / "data" / "swanlake" / "main" / "first_half"
+    assert written.is_dir()  # there were some
+    # The queue retries, and files exist during a retry.
+    eventually(lambda: not list(written.glob("*.parquet")))

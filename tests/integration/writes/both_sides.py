@@ -139,15 +139,19 @@ class Writes:
         below = os.walk(self.server.home / "data" / "swanlake" / schema)
         return [Path(folder, name) for folder, _, names in below for name in names]
 
-    def orphans(self, schema: str = "") -> list[str]:
-        """Files that no catalog references, in one schema if its name is given.
+    def orphans(self, schema: str) -> list[str]:
+        """Files below the directory of a schema that no catalog references.
 
-        Empty without native writes: a statement that fails in the extension leaves its files.
+        Empty without native writes: the extension leaves the files of a statement that fails.
         """
         if not self.is_native:
             return []
         found = self.lake.delete_orphans(age=timedelta(0), dry_run=True)
-        return [one.path for one in found if schema in one.path]
+        return [orphan.path for orphan in found if schema in Path(orphan.path).parts]
+
+    def delete_orphans(self) -> None:
+        """Deletes the files that a test left. No write is running, so none of them is needed."""
+        self.lake.delete_orphans(age=timedelta(0))
 
 
 def content(side: Stock | Ours, schema: str) -> Any:

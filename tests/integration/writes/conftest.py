@@ -64,11 +64,14 @@ def other_program(writes: Writes) -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 @pytest.fixture
-def schema(request: pytest.FixtureRequest, ours: Ours, stock: Stock) -> str:
-    """A schema for one test, in use on both sides."""
+def schema(
+    request: pytest.FixtureRequest, writes: Writes, ours: Ours, stock: Stock
+) -> Iterator[str]:
+    """A schema for one test, in use on both sides. Files that the test leaves are deleted."""
     name = re.sub(r"\W+", "_", request.node.name)
     for side in (stock, ours):
         for sql in ("CREATE SCHEMA IF NOT EXISTS swanlake.other", f"CREATE SCHEMA swanlake.{name}"):
             side.run(sql)
         side.run(f"USE swanlake.{name}")
-    return name
+    yield name
+    writes.delete_orphans()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +63,9 @@ def test_outcome_is_that_of_stock(
     # Only inserts that fail run in the extension, for its error message.
     assert counted["extension"] <= left
     assert counted["repeated"] == 0
-    assert writes.orphans() == []
+    # The extension leaves the file of an insert that fails after its first rows, in stock DuckDB
+    # too. It runs such an insert when DuckDB lost the error of one of its threads.
+    assert len(writes.orphans(schema)) <= counted["extension"]
 
 
 def test_view_is_not_replaced_by_a_table(
@@ -73,10 +74,8 @@ def test_view_is_not_replaced_by_a_table(
     same(ours, stock, "CREATE VIEW v AS SELECT 1 AS a")
     assert isinstance(same(ours, stock, "CREATE OR REPLACE TABLE v AS SELECT 1 AS a"), tuple)
     assert content(ours, schema) == content(stock, schema)
-    # The extension refuses it and leaves its file in about one of twenty runs, in stock DuckDB
-    # too. No other write is running, so every orphan can be deleted.
+    # The extension refuses it, and may leave its file, in stock DuckDB too.
     assert len(writes.orphans(schema)) <= 1
-    writes.lake.delete_orphans(age=timedelta(0))
 
 
 @pytest.mark.parametrize(
@@ -151,7 +150,7 @@ def test_returning_gives_the_rows_as_written(writes: Writes, ours: Ours, schema:
         same(ours, plain, "WITH v AS (SELECT 9) INSERT INTO t SELECT *, 'w' FROM v RETURNING a")
     assert counted["extension"] == 0
     same(ours, plain, "SELECT * FROM t ORDER BY ALL")
-    assert writes.orphans() == []
+    assert writes.orphans(schema) == []
 
 
 def test_parameters(writes: Writes, ours: Ours, stock: Stock, schema: str) -> None:
@@ -307,7 +306,7 @@ def test_write_that_waits_for_the_lock_can_be_stopped(
         other.cursor.adbc_cancel()
         assert isinstance(holding.result(), tuple)
     assert ours.run("SELECT count(*) FROM t") == [(0,)]
-    eventually(lambda: writes.orphans() == [])
+    eventually(lambda: writes.orphans(schema) == [])
 
 
 # ---- concurrent changes of the table -------------------------------------------------------------
@@ -341,7 +340,7 @@ def test_insert_is_retried_when_its_table_changed(
     assert writes.outcome == 1
     assert ours.run("FROM t") == rows
     assert counted == writes.expected(1, 0, 1)
-    assert writes.orphans() == []
+    assert writes.orphans(schema) == []
 
 
 @pytest.mark.parametrize(
@@ -373,7 +372,7 @@ def test_outcome_when_table_was_created_or_dropped_meanwhile(
     assert (found[0] if isinstance(found, tuple) else found) == outcome
     if outcome == 1:
         assert ours.run("FROM t" if "TABLE t" in sql else "FROM u") == [(1,)]
-    assert writes.orphans() == []
+    assert writes.orphans(schema) == []
 
 
 def test_table_that_replaces_itself_keeps_concurrent_changes(
@@ -401,7 +400,7 @@ def test_ingestion_is_not_retried(
     with writes.meanwhile(ingest):
         other_program.execute("ALTER TABLE t ADD COLUMN b INTEGER")
     assert ours.run("SELECT count(*) FROM t") == [(0,)]
-    assert writes.orphans() == []
+    assert writes.orphans(schema) == []
 
 
 # ---- afterwards ----------------------------------------------------------------------------------
@@ -420,7 +419,6 @@ def test_stock_reads_the_same_rows(
     catalog = writes.lake.catalog("swanlake")
     assert catalog.check() == []
     assert catalog.missing_files() == []
-    assert writes.orphans() == []
 
 
 def test_outcome_is_that_of_stock_on_postgresql(

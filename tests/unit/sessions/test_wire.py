@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -68,20 +67,20 @@ def same_as_duckdb(duck: duckdb.DuckDBPyConnection, text: str, sql_type: str) ->
     return str(row[0])
 
 
-@settings(max_examples=50, deadline=timedelta(seconds=5))
+@settings(max_examples=50)
 @given(value=st.uuids())
 def test_uuid_is_converted_to_text(duck: duckdb.DuckDBPyConnection, value: uuid.UUID) -> None:
     assert same_as_duckdb(duck, str(value), "UUID") == str(value)
 
 
-@settings(max_examples=50, deadline=timedelta(seconds=5))
+@settings(max_examples=50)
 @given(value=st.integers(0, 2**128 - 1))
 def test_uhugeint_is_converted_to_digits(duck: duckdb.DuckDBPyConnection, value: int) -> None:
     assert same_as_duckdb(duck, str(value), "UHUGEINT") == str(value)
     assert uhugeint_text(raw_bytes(duck, str(value), "UHUGEINT")) == str(value)
 
 
-@settings(max_examples=50, deadline=timedelta(seconds=5))
+@settings(max_examples=50)
 @given(value=st.integers(-(2**127), 2**127 - 1))
 def test_hugeint_is_converted_to_decimal(duck: duckdb.DuckDBPyConnection, value: int) -> None:
     batch = exported(duck, f"SELECT CAST('{value}' AS HUGEINT) AS v")
@@ -90,21 +89,21 @@ def test_hugeint_is_converted_to_decimal(duck: duckdb.DuckDBPyConnection, value:
     assert converted.to_pylist() == [Decimal(value)]
 
 
-@settings(max_examples=50, deadline=timedelta(seconds=5))
+@settings(max_examples=50)
 @given(value=st.text("01", min_size=1, max_size=70))
 def test_bit_is_converted_to_digits(duck: duckdb.DuckDBPyConnection, value: str) -> None:
     assert same_as_duckdb(duck, value, "BIT") == value
     assert bit_text(raw_bytes(duck, value, "BIT")) == value
 
 
-@settings(max_examples=50, deadline=timedelta(seconds=5))
+@settings(max_examples=50)
 @given(value=st.integers() | st.integers(-(10**200), 10**200))
 def test_bignum_is_converted_to_digits(duck: duckdb.DuckDBPyConnection, value: int) -> None:
     assert same_as_duckdb(duck, str(value), "BIGNUM") == str(value)
     assert bignum_text(raw_bytes(duck, str(value), "BIGNUM")) == str(value)
 
 
-@settings(max_examples=100, deadline=timedelta(seconds=5))
+@settings(max_examples=100)
 @given(
     time=st.times(),
     sign=st.sampled_from("+-"),
