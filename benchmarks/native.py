@@ -13,10 +13,11 @@ import argparse
 import os
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -45,6 +46,8 @@ class Workload:
     setup: tuple[str, ...]
     #: The statement of a session's number and a counter.
     statement: Callable[[int, int], str]
+    #: Run by another session all the time.
+    companion: str | None = None
 
 
 def _literal_rows(session: int, number: int) -> str:
@@ -75,6 +78,14 @@ WORKLOADS = [
         0,
         (_TABLE,),
         _literal_rows,
+    ),
+    Workload(
+        "inserts",
+        "INSERT of 5 literal rows to files next to long INSERTs",
+        0,
+        (_TABLE, "CREATE TABLE large (id BIGINT, name VARCHAR, v DOUBLE)"),
+        _literal_rows,
+        "INSERT INTO large SELECT range, 'swan ' || range, random() FROM range(2_000_000)",
     ),
     Workload("literals", "literal rows without DuckDB", 10, (_TABLE,), _literal_rows),
     Workload("literals", "literal rows without DuckDB, to files", 0, (_TABLE,), _literal_rows),
@@ -193,16 +204,40 @@ def _run(
             for number in numbers:
                 clients[session].execute(workload.statement(session, number)).rows()
 
-        began, cpu_before = time.perf_counter(), _cpu_seconds(server.process.pid)
-        with ThreadPoolExecutor(sessions) as pool:
-            list(pool.map(work, range(sessions)))
-        seconds = time.perf_counter() - began
-        cpu = _cpu_seconds(server.process.pid) - cpu_before
+        with _companion(workload, server, catalog):
+            began, cpu_before = time.perf_counter(), _cpu_seconds(server.process.pid)
+            with ThreadPoolExecutor(sessions) as pool:
+                list(pool.map(work, range(sessions)))
+            seconds = time.perf_counter() - began
+            cpu = _cpu_seconds(server.process.pid) - cpu_before
     finally:
         for client in clients:
             client.close()
     statements = sessions * len(numbers)
     return Cost(1000 * seconds / statements, 1000 * cpu / statements)
+
+
+@contextmanager
+def _companion(workload: Workload, server: ServerProcess, catalog: str) -> Iterator[None]:
+    """Runs the companion of a workload again and again during the block."""
+    if workload.companion is None:
+        yield
+        return
+    stopped = threading.Event()
+
+    def run(sql: str) -> None:
+        with connect(server.url) as client:
+            client.execute(f"USE {catalog}")
+            while not stopped.is_set():
+                client.execute(sql)
+
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(run, workload.companion)
+        try:
+            yield
+        finally:
+            stopped.set()
+            done.result()
 
 
 def _cpu_seconds(pid: int) -> float:

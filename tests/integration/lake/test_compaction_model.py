@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck, given, settings
+import os
+import random
+
+import pytest
+from hypothesis import HealthCheck, given, note, seed, settings
 from hypothesis import strategies as st
 
 from tests.integration.lake.compaction_harness import CompactionCase, Version, new_case
@@ -32,14 +36,29 @@ STATEMENTS = st.one_of(
 )
 
 
-@settings(
-    max_examples=5,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
-@given(statements=st.lists(STATEMENTS, min_size=6, max_size=10))
+HISTORIES = st.lists(STATEMENTS, min_size=6, max_size=10)
+#: ``COMPACTION_SEED`` repeats a campaign.
+SEED = int(os.environ.get("COMPACTION_SEED") or random.randrange(1 << 32))
+FIXTURE_IS_CLEARED = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+
+
+@settings(max_examples=5, derandomize=True, suppress_health_check=FIXTURE_IS_CLEARED)
+@given(statements=HISTORIES)
 def test_compaction_changes_no_version(harness: LakeHarness, statements: list[str]) -> None:
+    check_history(harness, statements)
+
+
+@pytest.mark.slow
+@seed(SEED)
+@settings(max_examples=200, print_blob=True, suppress_health_check=FIXTURE_IS_CLEARED)
+@given(statements=HISTORIES)
+def test_compaction_campaign(harness: LakeHarness, statements: list[str]) -> None:
+    note(f"seed {SEED}")
+    check_history(harness, statements)
+
+
+def check_history(harness: LakeHarness, statements: list[str]) -> None:
+    """Compacts a table with this history, and compares all its versions."""
     harness.clear()
     case = new_case(harness, "CREATE TABLE {t} (i INTEGER, s VARCHAR, x VARCHAR)", inlined=10)
     case("INSERT INTO {t} SELECT range, 'v' || range % 2, 'y' FROM range(8)")
