@@ -211,8 +211,7 @@ def test_lock_is_released_when_the_holders_server_is_killed(deployment: Deployme
 def test_long_native_update_does_not_hold_the_lock(deployment: Deployment) -> None:
     catalog = deployment.new_catalog(ONE_ROW)
     long, other = catalog.session(name="long"), catalog.session(name="other")
-    endless = "SELECT max(a.range + b.range) FROM range(1_000_000_000) a, range(1_000_000_000) b"
-    running = long.start(f"UPDATE t SET i = ({endless})", x_swanlake_query_id="long")
+    running = long.start(f"UPDATE t SET i = ({ENDLESS_QUERY})", x_swanlake_query_id="long")
     eventually(lambda: other.flight.status()["statements_running"])
     other("INSERT INTO t VALUES (2)")
     other("UPDATE t SET i = 3 WHERE i = 2")
