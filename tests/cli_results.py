@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from typing import Any
 
 from click.testing import Result
 
@@ -21,3 +23,14 @@ def assert_succeeded(result: Result) -> str:
     assert result.exit_code == 0, result.output
     assert result.stderr == ""
     return result.stdout
+
+
+def json_rows(result: Result, *, shows_progress: bool = False) -> list[dict[str, Any]]:
+    """The rows that a successful command printed with ``--format json``.
+
+    Its standard error must be empty, unless it shows its progress there.
+    """
+    assert result.exit_code == 0, result.output
+    assert shows_progress or result.stderr == ""
+    rows: list[dict[str, Any]] = json.loads(result.stdout)
+    return rows

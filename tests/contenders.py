@@ -264,6 +264,10 @@ def _open_deployment(kind: str, postgres: Callable[[], str], folder: Path) -> It
             yield Deployment(metabase, folder, cleanup)
 
 
+#: Runs a test on the ``deployment`` in PostgreSQL only.
+postgres_only = pytest.mark.parametrize("deployment", ["postgres"], indirect=True)
+
+
 def deployment_fixture(
     servers: int, *, scope: Literal["function", "module"] = "module", **environment: str
 ) -> Any:

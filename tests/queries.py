@@ -8,6 +8,8 @@ from typing import Any
 
 #: Runs for minutes on any machine, and returns nothing before it ends.
 ENDLESS_QUERY = "SELECT count(*) FROM range(1_000_000_000_000) r(x) WHERE x % 7 = 3"
+#: Returns rows at once, and more than any test can read.
+ENDLESS_ROWS = "FROM range(1_000_000_000_000)"
 
 
 def waiting_query(pipe: Path) -> str:

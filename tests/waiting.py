@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import time
@@ -36,3 +37,10 @@ def _is_stopped(stat: Path) -> bool:
         return stat.read_text().rpartition(")")[2].split()[0] == "T"
     except FileNotFoundError:  # the thread has ended
         return True
+
+
+async def eventually_async(condition: Callable[[], Any], seconds: float = 60.0) -> None:
+    """Waits for a condition that other threads change, and lets other tasks run."""
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110 - no thread tells
+            await asyncio.sleep(0.01)

@@ -26,7 +26,7 @@ from psycopg.conninfo import make_conninfo
 
 from swanlake.cli.commands import swanlake as command
 from swanlake.lake.lake import Lake
-from tests.cli_results import assert_failed, assert_succeeded
+from tests.cli_results import assert_failed, assert_succeeded, json_rows
 from tests.flight import FlightSql
 from tests.server_process import ServerProcess
 
@@ -61,11 +61,6 @@ def catalog(environment: dict[str, str]) -> Catalog:
         )
 
     return run
-
-
-def rows_of(result: Result) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = json.loads(assert_succeeded(result))
-    return rows
 
 
 def attach(duck: duckdb.DuckDBPyConnection, shown: str) -> None:
@@ -162,7 +157,7 @@ def test_create_reports_a_data_path_it_cannot_create(
         4,
         "file/sales for the catalog's files cannot be created: Not a directory",
     )
-    assert rows_of(catalog("list", "--format", "json")) == []
+    assert json_rows(catalog("list", "--format", "json")) == []
     assert_succeeded(catalog("create", "sales"))
 
 
@@ -207,7 +202,7 @@ def test_collect_deletes_files_of_a_dropped_catalog(sales: Catalog, tmp_path: Pa
     assert list_json(sales) == []
     files = sorted(map(str, tmp_path.glob("data/sales/**/*.parquet")))
     assert len(files) == 2
-    would = rows_of(sales("collect", "--dry-run", "--format", "json"))
+    would = json_rows(sales("collect", "--dry-run", "--format", "json"))
     assert sorted(row["path"] for row in would) == files
     assert {row["reason"] for row in would} == {"its catalog was dropped"}
     assert assert_succeeded(sales("collect", "--dry-run")).endswith("2 files would be deleted.\n")
@@ -270,7 +265,7 @@ def test_collect_refuses_invalid_durations(age: str) -> None:
 
 
 def list_json(catalog: Catalog) -> list[dict[str, Any]]:
-    return rows_of(catalog("list", "--format", "json"))
+    return json_rows(catalog("list", "--format", "json"))
 
 
 def test_list_in_every_format(sales: Catalog, tmp_path: Path) -> None:
@@ -322,11 +317,11 @@ def test_list_includes_a_damaged_catalog(sales: Catalog, metabase: str | Path) -
 
 
 def test_snapshots_are_listed_newest_first(sales: Catalog) -> None:
-    rows = rows_of(sales("snapshots", "sales", "--format", "json"))
+    rows = json_rows(sales("snapshots", "sales", "--format", "json"))
     assert [row["snapshot_id"] for row in rows] == [3, 2, 1, 0]
     assert rows[-1]["changes"] == 'created_schema:"main"'
     assert rows[0]["changes"] == "inserted_into_table:1"
-    newest = rows_of(sales("snapshots", "sales", "--limit", "2", "--format", "json"))
+    newest = json_rows(sales("snapshots", "sales", "--limit", "2", "--format", "json"))
     assert newest == rows[:2]
     assert "commit_message" in assert_succeeded(sales("snapshots", "sales"))
     assert_failed(sales("snapshots", "salse"), 1, "There is no catalog salse")

@@ -26,7 +26,7 @@ from click.testing import CliRunner, Result
 from swanlake._version import __version__
 from swanlake.cli.commands import swanlake as command
 from swanlake.client import FlightSQLClient
-from tests.queries import ENDLESS_QUERY
+from tests.queries import ENDLESS_QUERY, ENDLESS_ROWS
 from tests.server_process import ServerProcess
 from tests.waiting import eventually
 
@@ -291,7 +291,7 @@ def test_prompt_runs_statements_and_commands(terminal: Terminal, tmp_path: Path)
     "statement",
     [
         f"{ENDLESS_QUERY};",
-        "SELECT range AS i FROM range(100000000000);",
+        f"{ENDLESS_ROWS};",
     ],
     ids=["executing", "fetching"],
 )

@@ -20,7 +20,7 @@ import pytest
 from swanlake.client import FlightSQLClient
 from swanlake.errors import SwanLakeError
 from tests.flight import FlightSql
-from tests.queries import ENDLESS_QUERY, waiting_query
+from tests.queries import ENDLESS_QUERY, ENDLESS_ROWS, waiting_query
 from tests.server_process import ServerProcess
 from tests.waiting import eventually
 
@@ -305,7 +305,7 @@ def test_client_that_stopped_reading_does_not_delay_the_stop(
 ) -> None:
     server = start_server("--shutdown-grace-seconds", "1")
     with FlightSQLClient(server.url) as client:
-        with client.stream("SELECT range AS i FROM range(1000000000)") as batches:
+        with client.stream(ENDLESS_ROWS) as batches:
             assert next(iter(batches)).num_rows
             server.terminate()
             assert server.process.wait(STOP_SECONDS) == 0

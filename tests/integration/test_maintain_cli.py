@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 
 from swanlake.cli.commands import swanlake as command
 from swanlake.client import FlightSQLClient
-from tests.cli_results import assert_failed, assert_succeeded
+from tests.cli_results import assert_failed, assert_succeeded, json_rows
 from tests.server_process import ServerProcess
 
 Maintain = Callable[..., Result]
@@ -55,12 +55,6 @@ def sql(own_server: ServerProcess) -> Iterator[Callable[[str], list[dict[str, An
         yield lambda text: connection.execute(text).table.to_pylist()
 
 
-def rows_of(result: Result) -> list[dict[str, Any]]:
-    assert result.exit_code == 0, result.output
-    rows: list[dict[str, Any]] = json.loads(result.stdout)
-    return rows
-
-
 def fill(sql: Callable[..., Any], *tables: str) -> None:
     for table in tables:
         sql(f"CREATE TABLE {table} (i INTEGER)")
@@ -85,11 +79,11 @@ def test_lake_with_nothing_to_do_reports_no_work(maintain: Maintain) -> None:
 
 def test_commands_compact_expire_and_clean_up(maintain: Maintain, sql: Callable[..., Any]) -> None:
     fill(sql, "a", '"it\'s"')
-    planned = rows_of(maintain("compact", "--dry-run", "--format", "json"))
+    planned = json_rows(maintain("compact", "--dry-run", "--format", "json"))
     assert [(row["table_name"], row["files"]) for row in planned] == [("a", 3), ("it's", 3)]
     compacted = maintain("compact", "--format", "json")
     assert compacted.stderr == "compact main.a (1 of 2)\ncompact main.it's (2 of 2)\n"
-    rows = rows_of(compacted)
+    rows = json_rows(compacted, shows_progress=True)
     assert [row["sources"] for row in rows] == [row["sources"] for row in planned]
 
     shown = assert_succeeded(maintain("expire", "--keep-last", "1", "--dry-run"))
@@ -101,13 +95,15 @@ def test_commands_compact_expire_and_clean_up(maintain: Maintain, sql: Callable[
 
     shown = assert_succeeded(maintain("cleanup", "--older-than", "0s", "--dry-run"))
     assert re.search(r"6 files with [0-9,]+ bytes would be deleted\.", shown)
-    deleted = rows_of(maintain("cleanup", "--older-than", "0s", "--format", "json"))
+    deleted = json_rows(
+        maintain("cleanup", "--older-than", "0s", "--format", "json"), shows_progress=True
+    )
     assert sorted(row["path"] for row in deleted) == sorted(
         path for row in rows for path in row["sources"]
     )
     assert assert_succeeded(maintain("orphans")) == "There is nothing to delete.\n"
 
-    history = rows_of(maintain("history", "--format", "json"))
+    history = json_rows(maintain("history", "--format", "json"))
     assert [(row["job"], row["outcome"]) for row in history] == [
         ("orphans", "idle"),
         ("cleanup", "done"),
@@ -124,14 +120,16 @@ def test_table_and_catalog_options_limit_the_run(
 ) -> None:
     sql("CALL swanlake_create_catalog('other')")
     fill(sql, "t", "u", "other.main.t")
-    [row] = rows_of(maintain("compact", "--table", "t", "--format", "json"))
+    [row] = json_rows(maintain("compact", "--table", "t", "--format", "json"), shows_progress=True)
     assert (row["catalog_name"], row["table_name"]) == ("swanlake", "t")
-    [row] = rows_of(maintain("compact", "--catalog", "other", "--format", "json"))
+    [row] = json_rows(
+        maintain("compact", "--catalog", "other", "--format", "json"), shows_progress=True
+    )
     assert (row["catalog_name"], row["table_name"]) == ("other", "t")
-    history = rows_of(maintain("history", "--catalog", "other", "--format", "json"))
+    history = json_rows(maintain("history", "--catalog", "other", "--format", "json"))
     assert [row["table_name"] for row in history] == ["main.t"]
     expired = maintain("expire", "--catalog", "other", "--keep-last", "1", "--format", "json")
-    assert {row["catalog_name"] for row in rows_of(expired)} == {"other"}
+    assert {row["catalog_name"] for row in json_rows(expired, shows_progress=True)} == {"other"}
 
 
 def test_refused_request_exits_1(maintain: Maintain, sql: Callable[..., Any]) -> None:

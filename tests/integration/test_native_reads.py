@@ -12,7 +12,14 @@ import pytest
 from swanlake.client import connect
 from swanlake.lake.lake import Lake
 from swanlake.lake.read.inlined_scan import MAX_ROWS
-from tests.contenders import CALL_ERRORS, ContendedCatalog, Deployment, Session, deployment_fixture
+from tests.contenders import (
+    CALL_ERRORS,
+    ContendedCatalog,
+    Deployment,
+    Session,
+    deployment_fixture,
+    postgres_only,
+)
 from tests.faults.workers import LakeAddress
 from tests.stock_duckdb import stock_duckdb
 
@@ -85,7 +92,8 @@ def extension_server(deployment: Deployment) -> int:
     return len(deployment.servers) - 1
 
 
-def rows(table: pa.Table) -> list[str]:
+def sorted_rows(table: pa.Table) -> list[str]:
+    """The rows as texts, in an order that does not depend on how they were read."""
     return sorted(map(repr, table.to_pylist()))
 
 
@@ -106,7 +114,7 @@ def test_rows_are_those_of_the_extension(deployment: Deployment, extension_serve
     for sql in QUERIES:
         native, scanned = from_metadata(session, sql), extension.flight.query(sql)
         assert (sql, native.schema) == (sql, scanned.schema)
-        assert (sql, rows(native)) == (sql, rows(scanned))
+        assert (sql, sorted_rows(native)) == (sql, sorted_rows(scanned))
     assert session("SELECT id FROM t") == [(1,), (2,), (3,), (4,)]
     status = extension.flight.status()
     assert not any((status["lake_reads"] | status["lake_writes"]).values())
@@ -339,7 +347,7 @@ def outcome(session: Session, sql: str) -> object:
         found = session.flight.query(sql)
     except pa.ArrowException as refused:
         return str(refused).partition(". Detail")[0].partition("\n")[0]
-    return found.schema, rows(found)
+    return found.schema, sorted_rows(found)
 
 
 def run_both_ways(
@@ -425,9 +433,9 @@ def test_infinite_nanoseconds_stay_infinite(deployment: Deployment) -> None:
     ]
 
 
+@postgres_only
 def test_read_leaves_no_metadata_transaction_open(deployment: Deployment) -> None:
-    if not deployment.on_postgres:
-        pytest.skip("SQLite has no pg_stat_activity")
+    """Seen in pg_stat_activity, which SQLite lacks."""
     catalog = inlined_catalog(deployment, "CREATE TABLE t (id BIGINT)", "INSERT INTO t VALUES (1)")
     session = catalog.session()
     assert session("SELECT id FROM t") == [(1,)]
@@ -442,9 +450,9 @@ def test_read_leaves_no_metadata_transaction_open(deployment: Deployment) -> Non
     deployment.session()(f"CALL swanlake_drop_catalog('{catalog.name}')")
 
 
+@postgres_only
 def test_read_falls_back_when_the_metadata_is_locked(deployment: Deployment) -> None:
-    if not deployment.on_postgres:
-        pytest.skip("a file of SQLite's cannot be locked against readers")
+    """A file of SQLite cannot be locked against readers."""
     catalog = inlined_catalog(deployment, "CREATE TABLE t (id BIGINT)", "INSERT INTO t VALUES (1)")
     session = catalog.session()
     assert from_metadata(session, "SELECT id FROM t").num_rows == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import socket
@@ -19,7 +18,7 @@ from click.testing import CliRunner, Result
 from swanlake.cli.commands import swanlake as command
 from swanlake.cli.remote import DEFAULT_URL
 from swanlake.client import FlightSQLClient
-from tests.cli_results import assert_failed, assert_succeeded
+from tests.cli_results import assert_failed, assert_succeeded, json_rows
 from tests.server_process import ServerProcess
 
 Queue = Callable[..., Result]
@@ -55,11 +54,6 @@ def sql(own_server: ServerProcess) -> Iterator[Callable[[str], list[dict[str, An
         yield lambda text: connection.execute(text).table.to_pylist()
 
 
-def rows_of(result: Result) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = json.loads(assert_succeeded(result))
-    return rows
-
-
 def test_commands_on_an_empty_queue_report_nothing(queue: Queue) -> None:
     assert assert_succeeded(queue("list")) == "The queue is empty.\n"
     assert assert_succeeded(queue("show")) == "The queue is empty.\n"
@@ -77,7 +71,7 @@ def test_list_show_and_flush_queued_rows(queue: Queue, sql: Callable[..., Any]) 
     sql("INSERT INTO duckling_queue.a VALUES (1), (2)")
     sql('INSERT INTO duckling_queue."it\'s" VALUES (3)')
 
-    listed = rows_of(queue("list", "--format", "json"))
+    listed = json_rows(queue("list", "--format", "json"))
     assert [(row["table_name"], row["state"], row["rows"]) for row in listed] == [
         ("a", "open", 2),
         ("it's", "open", 1),
@@ -85,15 +79,15 @@ def test_list_show_and_flush_queued_rows(queue: Queue, sql: Callable[..., Any]) 
     shown = assert_succeeded(queue("show"))
     assert "open" in shown
     assert ".arrows" not in shown
-    [segment] = rows_of(queue("show", 'main."it\'s"', "--format", "json"))
+    [segment] = json_rows(queue("show", 'main."it\'s"', "--format", "json"))
     assert segment["rows"] == 1
     assert pa.ipc.open_stream(Path(segment["path"]).read_bytes()).schema.names == ["i"]
     listed_in_arrow = queue("list", "--format", "arrow")
     assert pa.ipc.open_stream(listed_in_arrow.stdout_bytes).read_all().num_rows == 2
 
-    [flushed] = rows_of(queue("flush", 'swanlake.main."it\'s"', "--format", "json"))
+    [flushed] = json_rows(queue("flush", 'swanlake.main."it\'s"', "--format", "json"))
     assert (flushed["rows"], flushed["files"], flushed["dead_letters"]) == (1, 1, 0)
-    assert [row["table_name"] for row in rows_of(queue("list", "--format", "json"))] == ["a"]
+    assert [row["table_name"] for row in json_rows(queue("list", "--format", "json"))] == ["a"]
     assert "│ a " in assert_succeeded(queue("flush"))
     assert assert_succeeded(queue("list")) == "The queue is empty.\n"
     assert sql("FROM a ORDER BY i") == [{"i": 1}, {"i": 2}]
@@ -109,7 +103,7 @@ def test_paused_queue_refuses_flush_until_resumed(queue: Queue, sql: Callable[..
     assert "paused" in assert_succeeded(queue("list"))
     assert_failed(queue("flush"), 1, "The queue is paused")
     assert assert_succeeded(queue("resume")) == "The queue has resumed flushing.\n"
-    assert rows_of(queue("flush", "--format", "json"))[0]["rows"] == 1
+    assert json_rows(queue("flush", "--format", "json"))[0]["rows"] == 1
 
 
 def test_dead_letters_are_listed_and_replayed(queue: Queue, sql: Callable[..., Any]) -> None:
@@ -124,7 +118,7 @@ def test_dead_letters_are_listed_and_replayed(queue: Queue, sql: Callable[..., A
     )
     assert "│ t " in flushed.stdout
 
-    letters = rows_of(queue("dead-letters", "--format", "json"))
+    letters = json_rows(queue("dead-letters", "--format", "json"))
     letters.sort(key=lambda row: str(row["table_name"]))  # the two tables are flushed concurrently
     assert [(row["table_name"], row["rows"], row["replayable"]) for row in letters] == [
         ("t", 1, True),
@@ -140,7 +134,7 @@ def test_dead_letters_are_listed_and_replayed(queue: Queue, sql: Callable[..., A
     sql("CREATE TABLE t (i INTEGER)")
     assert letters[0]["segment_id"] in assert_succeeded(queue("replay", letters[0]["segment_id"]))
     sql("CREATE TABLE u (i INTEGER)")
-    [replayed] = rows_of(queue("replay", "--all", "--format", "json"))
+    [replayed] = json_rows(queue("replay", "--all", "--format", "json"))
     assert replayed["segment_id"] == letters[1]["segment_id"]
     assert assert_succeeded(queue("dead-letters")) == "There are no dead letters.\n"
     queue("flush")  # the background flush may have been faster

@@ -12,20 +12,18 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from tests.contenders import ContendedCatalog, Deployment, Session, deployment_fixture
+from tests.contenders import (
+    ContendedCatalog,
+    Deployment,
+    Session,
+    deployment_fixture,
+    postgres_only,
+)
 
 FORTY = "CREATE TABLE t AS SELECT range AS i FROM range(40)"
 
 
 deployment = deployment_fixture(servers=1, SWANLAKE_MAX_SESSIONS="1000")
-
-
-@pytest.fixture
-def postgres_deployment(deployment: Deployment) -> Deployment:
-    """A deployment on PostgreSQL, where a sequence can count rolled-back attempts."""
-    if not deployment.on_postgres:
-        pytest.skip("needs PostgreSQL")
-    return deployment
 
 
 def numbers(session: Session, table: str = "t") -> list[int]:
@@ -253,11 +251,12 @@ def fail_next_commits(catalog: ContendedCatalog, state: str, times: int) -> None
         )
 
 
+@postgres_only
 @pytest.mark.parametrize(("state", "statement"), [*zip(LOST_COMMITS, STATEMENTS, strict=True)])
 def test_statement_that_lost_the_race_is_retried(
-    postgres_deployment: Deployment, state: str, statement: str
+    deployment: Deployment, state: str, statement: str
 ) -> None:
-    catalog = postgres_deployment.new_catalog(FORTY)
+    catalog = deployment.new_catalog(FORTY)
     session = catalog.session()
     # The extension tries once after a deadlock, and fifteen times after other conflicts.
     fail_next_commits(catalog, state, 2 if state == "40P01" else 20)
@@ -265,10 +264,9 @@ def test_statement_that_lost_the_race_is_retried(
     catalog.assert_sound("t")
 
 
-def test_transaction_that_lost_the_race_fails_with_a_conflict(
-    postgres_deployment: Deployment,
-) -> None:
-    catalog = postgres_deployment.new_catalog(FORTY)
+@postgres_only
+def test_transaction_that_lost_the_race_fails_with_a_conflict(deployment: Deployment) -> None:
+    catalog = deployment.new_catalog(FORTY)
     session = catalog.session()
     session("BEGIN; UPDATE t SET i = 100 WHERE i = 0")
     fail_next_commits(catalog, "40001", 1_000)

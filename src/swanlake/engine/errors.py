@@ -89,7 +89,7 @@ def translate(
         return CommitConflict(
             f"Nothing was committed: {what.replace(' - but', ', but')}. Retry it."
         )
-    if isinstance(error, duckdb.OperationalError) and _LOCK_TIMEOUT in message:
+    if _LOCK_TIMEOUT in message and _is_from_extension(error):
         return CommitLockTimeout(
             "Another program held a lock on the lake's metadata for too long, in a transaction "
             "that it left open. Nothing was changed; retry the statement."
@@ -100,6 +100,11 @@ def translate(
     prefix = _PREFIX.match(message)
     identifier = prefix[1].upper().replace(" ", "_") + "_ERROR" if prefix else "ENGINE_ERROR"
     return QueryError(message, identifier=identifier, code=_code(identifier, message))
+
+
+def _is_from_extension(error: Exception) -> bool:
+    """True if no statement can have this message: extensions raise errors without a kind."""
+    return isinstance(error, duckdb.OperationalError) or type(error) is duckdb.Error
 
 
 def _is_lost_race(error: Exception, message: str) -> bool:

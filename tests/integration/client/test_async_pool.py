@@ -11,17 +11,10 @@ import pytest
 
 import swanlake
 from swanlake.errors import PoolTimeout
-from tests.queries import ENDLESS_QUERY
+from tests.queries import ENDLESS_QUERY, ENDLESS_ROWS
 from tests.server_process import ServerProcess
 from tests.tcp_proxy import TcpProxy
-from tests.waiting import eventually
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    """Polls a condition that other threads change."""
-    async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110 - no thread tells
-            await asyncio.sleep(0.01)
+from tests.waiting import eventually, eventually_async
 
 
 async def cancel(task: asyncio.Task[Any]) -> None:
@@ -32,7 +25,7 @@ async def cancel(task: asyncio.Task[Any]) -> None:
 
 async def assert_all_usable(pool: swanlake.AsyncPool) -> None:
     """Fails unless all ``max_size`` connections can be used at the same time."""
-    await until(lambda: pool.stats().conn_in_use == 0)
+    await eventually_async(lambda: pool.stats().conn_in_use == 0)
     assert pool.stats().waiting == 0
     async with asyncio.timeout(60):
         sessions = await asyncio.gather(*(pool.connection() for _ in range(pool.config.max_size)))
@@ -61,7 +54,7 @@ def test_cancel_while_queued(server: ServerProcess) -> None:
     async def body(pool: swanlake.AsyncPool) -> None:
         async with pool.connection():
             task = asyncio.create_task(pool.query("SELECT 1"))
-            await until(lambda: pool.stats().waiting == 1)
+            await eventually_async(lambda: pool.stats().waiting == 1)
             await cancel(task)
             assert pool.stats().waiting == 0
 
@@ -74,7 +67,7 @@ def test_cancel_after_assignment(server: ServerProcess) -> None:
     async def body(pool: swanlake.AsyncPool) -> None:
         held = await pool.connection()
         task = asyncio.create_task(pool.query("SELECT 1"))
-        await until(lambda: pool.stats().waiting == 1)
+        await eventually_async(lambda: pool.stats().waiting == 1)
         assert held._slot is not None
         slot, held._slot = held._slot, None
         pool._runtime.release(slot)
@@ -90,11 +83,11 @@ def test_cancel_during_check(server: ServerProcess, proxy: TcpProxy) -> None:
         await pool.query("SELECT 1")
         proxy.black_hole()
         task = asyncio.create_task(pool.query("SELECT 1"))
-        await until(lambda: pool.stats().waiting == 1)
+        await eventually_async(lambda: pool.stats().waiting == 1)
         assert pool.stats().conn_idle == 0  # it is being checked
         await cancel(task)
         proxy.heal()
-        await until(lambda: pool.stats().conn_idle == 1)
+        await eventually_async(lambda: pool.stats().conn_idle == 1)
         assert pool.stats().conn_lost == 0
 
     run(body, proxy.url, max_size=1, healthcheck_after_idle=0.0)
@@ -116,19 +109,19 @@ def test_cancel_during_query(
             async with pool.stream(ENDLESS_QUERY):
                 pass
         else:
-            async with pool.stream("FROM range(1_000_000_000_000)") as stream:
+            async with pool.stream(ENDLESS_ROWS) as stream:
                 async for _ in stream:
                     began.set()
 
     async def body(pool: swanlake.AsyncPool) -> None:
         began = asyncio.Event()
         task = asyncio.create_task(use(pool, began))
-        await until(lambda: client.status()["statements_running"] >= 1)
+        await eventually_async(lambda: client.status()["statements_running"] >= 1)
         if how == "reading":
             await began.wait()
         await cancel(task)
-        await until(lambda: client.status()["statements_running"] == 0)
-        await until(lambda: pool.stats().conn_in_use == 0)
+        await eventually_async(lambda: client.status()["statements_running"] == 0)
+        await eventually_async(lambda: pool.stats().conn_in_use == 0)
 
     run(body, server.url, max_size=1)
     assert client.status()["statements_running"] == 0
@@ -168,7 +161,7 @@ def test_session_survives_cancelled_statement(
         session = await pool.acquire_session()
         await session.execute("CREATE TEMP TABLE mine AS SELECT 1 AS i")
         task = asyncio.create_task(session.query(ENDLESS_QUERY))
-        await until(lambda: client.status()["statements_running"] >= 1)
+        await eventually_async(lambda: client.status()["statements_running"] >= 1)
         await cancel(task)
         assert (await session.query("FROM mine")).scalar() == 1
         await session.close()
@@ -179,7 +172,7 @@ def test_session_survives_cancelled_statement(
 def test_event_loop_is_not_blocked(server: ServerProcess, client: swanlake.FlightSQLClient) -> None:
     async def body(pool: swanlake.AsyncPool) -> None:
         task = asyncio.create_task(pool.query(ENDLESS_QUERY))
-        await until(lambda: client.status()["statements_running"] >= 1)
+        await eventually_async(lambda: client.status()["statements_running"] >= 1)
         for _ in range(100):
             await asyncio.sleep(0)
         assert not task.done()

@@ -35,7 +35,7 @@ from swanlake.errors import (
     SwanLakeError,
 )
 from swanlake.protocol import Actions
-from tests.queries import ENDLESS_QUERY
+from tests.queries import ENDLESS_QUERY, ENDLESS_ROWS
 from tests.server_process import ServerProcess
 from tests.tcp_proxy import TcpProxy
 from tests.waiting import eventually
@@ -322,7 +322,7 @@ def test_stream_can_be_closed_early(client: FlightSQLClient, server: ServerProce
         assert stream.schema.names == ["i"]
         assert sum(batch.num_rows for batch in stream) == 1_000_000
         assert stream.read() is None
-    with client.stream("FROM range(10000000000)") as stream:
+    with client.stream(ENDLESS_ROWS) as stream:
         assert next(iter(stream)).num_rows
     with pytest.raises(ClientClosed):
         stream.read()

@@ -8,6 +8,7 @@ import pytest
 
 import swanlake
 from swanlake.errors import OperationalError
+from tests.queries import ENDLESS_ROWS
 from tests.server_process import ServerProcess
 
 
@@ -30,7 +31,7 @@ def test_closing_a_result_early_does_not_end_the_transaction(
     with client.transaction():
         client.update("INSERT INTO closed_early VALUES (1)")
         for _ in range(3):
-            with client.stream("FROM range(100_000_000)") as stream:
+            with client.stream(ENDLESS_ROWS) as stream:
                 assert stream.read() is not None
         client.update("INSERT INTO closed_early VALUES (2)")
     assert client.query("SELECT count(*) FROM closed_early").scalar() == 2

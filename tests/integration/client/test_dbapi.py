@@ -14,6 +14,7 @@ import pytest
 
 from swanlake import dbapi
 from swanlake.errors import QueryCancelled
+from tests.queries import ENDLESS_QUERY, ENDLESS_ROWS
 from tests.server_process import ServerProcess
 
 Open = Callable[..., dbapi.Connection]
@@ -75,7 +76,7 @@ def test_fetchone_fetchmany_and_fetchall(cursor: dbapi.Cursor) -> None:
 def test_large_result_is_fetched_incrementally(cursor: dbapi.Cursor) -> None:
     """The result is too large to be sent within the timeout of the test."""
     for _ in range(2):
-        cursor.execute("FROM range(1_000_000_000_000)")
+        cursor.execute(ENDLESS_ROWS)
         assert cursor.fetchmany(3) == [(0,), (1,), (2,)]
     assert cursor.execute("SELECT 1").fetchall() == [(1,)]
 
@@ -246,7 +247,7 @@ def test_closed_objects_raise(connection: dbapi.Connection) -> None:
         cursor.fetchone()
     with pytest.raises(dbapi.InterfaceError):
         cursor.execute("SELECT 1")
-    other.execute("FROM range(1_000_000_000)")
+    other.execute(ENDLESS_ROWS)
     connection.close()
     connection.close()
     for use in (other.fetchall, connection.cursor, connection.commit, connection.rollback):
@@ -281,7 +282,7 @@ def test_errors_have_pep_249_classes(
 def test_timeout_is_operational_error(open_connection: Open) -> None:
     cursor = open_connection(timeout=0.3).cursor()
     with pytest.raises(dbapi.OperationalError, match="limit"):
-        cursor.execute("SELECT sum(a.range * b.range) FROM range(10_000_000) a, range(10_000) b")
+        cursor.execute(ENDLESS_QUERY)
 
 
 def test_missing_server_is_operational_error(start_server: Callable[..., ServerProcess]) -> None:
@@ -303,9 +304,7 @@ def test_cancel_from_another_thread_in_dbapi(cursor: dbapi.Cursor) -> None:
         cursor.connection.begin()
         begun.set()
         try:
-            cursor.execute(
-                "SELECT sum(a.range * b.range) FROM range(10_000_000) a, range(10_000) b"
-            )
+            cursor.execute(ENDLESS_QUERY)
         except dbapi.Error as error:
             outcome.append(error)
 

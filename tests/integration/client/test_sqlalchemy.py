@@ -19,6 +19,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from swanlake import errors
 from swanlake.client.sqlalchemy_dialect.types import HUGEINT, MAP, STRUCT
+from tests.queries import ENDLESS_ROWS
 from tests.server_process import ServerProcess
 
 
@@ -192,11 +193,11 @@ def test_commit_rollback_and_no_savepoints(engine: sa.Engine) -> None:
 
 def test_result_can_be_closed_early(engine: sa.Engine) -> None:
     with engine.connect().execution_options(stream_results=True) as connection:
-        result = connection.exec_driver_sql("FROM range(1_000_000_000_000)")
+        result = connection.exec_driver_sql(ENDLESS_ROWS)
         assert result.fetchmany(2) == [(0,), (1,)]
         assert next(result.partitions(3)) == [(2,), (3,), (4,)]
         result.close()
-        assert connection.exec_driver_sql("FROM range(1_000_000_000_000)").first() == (0,)
+        assert connection.exec_driver_sql(ENDLESS_ROWS).first() == (0,)
         assert connection.scalar(sa.text("SELECT :x + 1"), {"x": 1}) == 2
 
 

@@ -77,14 +77,14 @@ def writer(writer_at: Make, server: ServerProcess) -> Make:
     return partial(writer_at, server.url)
 
 
-def rows(client: FlightSQLClient, table: str) -> list[tuple[Any, ...]]:
+def stored_rows(client: FlightSQLClient, table: str) -> list[tuple[Any, ...]]:
     """All rows of a table, in the lake and in the queue."""
     both = f"FROM (FROM {table} UNION ALL FROM duckling_queue.{table}) ORDER BY ALL"
     return [tuple(row.values()) for row in client.query(both).to_pylist()]
 
 
 def ids(client: FlightSQLClient, table: str) -> list[int]:
-    return [row[0] for row in rows(client, table)]
+    return [row[0] for row in stored_rows(client, table)]
 
 
 @dataclass
@@ -105,7 +105,7 @@ def test_rows_of_all_kinds_are_written_at_block_end(
         w.write(Swan(3, "dataclass"))
         w.write_many([{"id": 4}, {"id": 5, "name": None, "tag": None}])
         w.write_many(pa.table({"id": [6], "name": ["arrow"]}))
-    assert rows(client, swans) == [
+    assert stored_rows(client, swans) == [
         (1, "dict", "none"),
         (2, "tuple", "t"),
         (3, "dataclass", "none"),
@@ -235,7 +235,7 @@ def test_new_column_is_detected(
         w.write({"id": 1})
         client.execute(f"ALTER TABLE {swans} ADD COLUMN age INTEGER")
         w.write({"id": 2, "age": 7})
-    assert rows(client, swans) == [(1, None, "none", None), (2, None, "none", 7)]
+    assert stored_rows(client, swans) == [(1, None, "none", None), (2, None, "none", 7)]
 
 
 def test_missing_table_is_an_error(writer: Make, client: FlightSQLClient) -> None:
@@ -264,7 +264,7 @@ def test_refused_batch_is_raised_by_next_call(
         assert isinstance(failure.error, NotFound)
         client.execute(f"CREATE TABLE {swans} (id BIGINT, name VARCHAR)")
         w.write({"id": 3, "name": "goes on"})  # reported once; the table was described again
-    assert rows(client, swans) == [(3, "goes on")]
+    assert stored_rows(client, swans) == [(3, "goes on")]
     assert (w.report().rows_acknowledged, w.report().rows_failed) == (2, 1)
 
 

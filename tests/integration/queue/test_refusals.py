@@ -12,7 +12,7 @@ import pytest
 from tests.flight import FlightSql
 from tests.integration.queue.queries import Connect, count, cursor_on, ingested, refused, written
 from tests.integration.queue.test_bound import SWANS
-from tests.queries import rows
+from tests.queries import ENDLESS_ROWS, rows
 from tests.server_process import ServerProcess
 
 
@@ -109,7 +109,7 @@ def test_internal_names_are_plain_text_in_literals(cursor: Any) -> None:
 def test_cancelled_insert_writes_nothing(
     flight_sql: Callable[..., FlightSql], cursor: Any, swans: str
 ) -> None:
-    endless = f"INSERT INTO duckling_queue.{swans} (i) SELECT range % 7 FROM range(100000000000)"
+    endless = f"INSERT INTO duckling_queue.{swans} (i) SELECT range % 7 {ENDLESS_ROWS}"
     with pytest.raises(flight.FlightTimedOutError, match="QUERY_TIMEOUT"):
         flight_sql().execute(endless, x_swanlake_query_timeout_seconds="0.5")
     assert rows(cursor, f"FROM duckling_queue.{swans}") == [(1, "kept")]

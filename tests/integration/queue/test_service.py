@@ -78,7 +78,7 @@ def numbers(*values: int) -> list[Any]:
     return [pa.record_batch({"i": pa.array(values, pa.int64())})]
 
 
-def rows(queue: DucklingQueue, target: CachedTable, **reader: Any) -> int:
+def queued_rows(queue: DucklingQueue, target: CachedTable, **reader: Any) -> int:
     return sum(one.rows for one in queue.open_segments(target.table, lambda: None, **reader))
 
 
@@ -129,10 +129,10 @@ def test_flushed_segment_is_retained_for_a_reader(
     held = HeldFlush(monkeypatch)
     flushed = later(queue.flush)
     assert held.done.wait(PATIENCE)
-    assert rows(queue, target, reader=reader) == 3
+    assert queued_rows(queue, target, reader=reader) == 3
     held.may_end.set()
     flushed.result(PATIENCE)
-    assert rows(queue, target, reader=reader) == 3
-    assert rows(queue, target) == 0
+    assert queued_rows(queue, target, reader=reader) == 3
+    assert queued_rows(queue, target) == 0
     queue.release_reader(reader)
     assert list(queue.settings.root.rglob("*.arrows")) == []

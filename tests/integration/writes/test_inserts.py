@@ -28,11 +28,11 @@ from tests.integration.writes.both_sides import (
     snapshots,
 )
 from tests.integration.writes.insert_scripts import SCRIPTS
+from tests.queries import ENDLESS_QUERY, ENDLESS_ROWS
 from tests.server_process import ServerProcess
 from tests.waiting import eventually
 
-_LONG = "SELECT max(a.range + b.range) FROM range(1_000_000_000) a, range(1_000_000_000) b"
-_ENDLESS = "SELECT range, 'x' FROM range(1_000_000_000_000)"
+_ENDLESS = f"SELECT range, 'x' {ENDLESS_ROWS}"
 
 
 # ---- the same as stock ---------------------------------------------------------------------------
@@ -297,7 +297,7 @@ def test_write_that_waits_for_the_lock_can_be_stopped(
     ):
         late.query(f"USE swanlake.{schema}")
         holding = pool.submit(
-            other.run, f"UPDATE swanlake.{schema}.u SET a = ({_LONG}) FROM (SELECT 1)"
+            other.run, f"UPDATE swanlake.{schema}.u SET a = ({ENDLESS_QUERY}) FROM (SELECT 1)"
         )
         eventually(lambda: writes.flight.status()["writers"])
         for rows in ("VALUES (1)", "SELECT 1", "VALUES (1) RETURNING a"):

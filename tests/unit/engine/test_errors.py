@@ -25,7 +25,7 @@ def test_lost_commit_becomes_a_conflict(message: str) -> None:
     assert isinstance(translate(duckdb.Error(message)), CommitConflict)
 
 
-@pytest.mark.parametrize("kind", [duckdb.TransactionException, duckdb.IOException])
+@pytest.mark.parametrize("kind", [duckdb.TransactionException, duckdb.IOException, duckdb.Error])
 def test_postgres_lock_timeout_becomes_a_commit_lock_timeout(kind: type[duckdb.Error]) -> None:
     message = f"{FAILED}ERROR:  canceling statement due to lock timeout\nCONTEXT:  while deleting"
     assert isinstance(translate(kind(message)), CommitLockTimeout)
@@ -37,6 +37,7 @@ def test_postgres_lock_timeout_becomes_a_commit_lock_timeout(kind: type[duckdb.E
         "SELECT error('database is locked')",
         "SELECT 'deadlock detected'::INTEGER",
         "SELECT 'canceling statement due to lock timeout'::INTEGER",
+        "SELECT error('canceling statement due to lock timeout')",
     ],
 )
 def test_conflict_words_in_user_data_are_not_a_conflict(sql: str) -> None:

@@ -22,7 +22,8 @@ _SECRET_PARAMETERS = {
     "dbname": "DATABASE",
 }
 #: Bounds the extension's waits, for the network and for transactions that stay open.
-_TIMEOUTS = {"connect_timeout": "10", "options": "-c lock_timeout=30s"}
+_CONNECT_TIMEOUT = {"connect_timeout": "10"}
+_LOCK_TIMEOUT = "-c lock_timeout=30s"
 #: DuckLake 1.5.5 corrupts inlined structs: quotes vanish, dates become unreadable.
 _OPTIONS = ("CREATE_IF_NOT_EXISTS false", "DATA_INLINING_ROW_LIMIT 0")
 
@@ -95,11 +96,10 @@ class LakeLocation:
 
     def _extra_parameters(self) -> str:
         """Parameters that a secret cannot hold: sslmode, options, …"""
-        extra = {
-            name: value
-            for name, value in (_TIMEOUTS | self._conninfo()).items()
-            if name not in _SECRET_PARAMETERS
-        }
+        conninfo = _CONNECT_TIMEOUT | self._conninfo()
+        # PostgreSQL applies options in their order, so the URL can set another lock_timeout.
+        conninfo["options"] = f"{_LOCK_TIMEOUT} {conninfo.get('options', '')}".strip()
+        extra = {name: value for name, value in conninfo.items() if name not in _SECRET_PARAMETERS}
         shown = [name for name in extra if "password" in name or "secret" in name]
         if shown:
             raise ConfigError(
