@@ -35,7 +35,7 @@ coverage: $(STAMP) ## Run the tests and show which lines of src/ no test runs
 test-slow: $(STAMP) ## Run the slow tests
 	$(BIN)/pytest -m slow --timeout 3600 $(ARGS)
 
-mutants: $(STAMP) ## Find changes of the pure modules that no unit test notices (20 minutes)
+mutants: $(STAMP) ## Find changes of the pure modules that no unit test notices (15 minutes)
 	$(BIN)/python scripts/mutants.py $(ARGS)
 
 lint: $(STAMP) ## Check style and types

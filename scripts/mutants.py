@@ -9,8 +9,8 @@ is killed if a test fails or takes too long. Mutants that behave like the origin
 ``mutants_equivalent.toml`` with the reason. The exit status is 1 if fewer than 95 % of the others
 are killed in any module, or if an entry of that file is wrong.
 
-mutmut and cosmic-ray serve less well: the first changes only functions and has no such list, the
-second starts Python anew for every mutant.
+mutmut and cosmic-ray serve less well: the first changes only functions and excludes mutants by
+comments in the source, the second starts Python anew for every mutant.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ TESTS = {
     "maintenance/compaction/plan.py": ["maintenance/test_compaction_plan.py"],
     "maintenance/triggers.py": ["maintenance/test_triggers.py"],
     "queue/coordinator.py": ["queue/test_coordinator.py"],
-    "queue/ingest/deduplication.py": ["queue/test_deduplication.py"],
+    "queue/ingest/deduplication.py": ["queue/test_batch_ids.py"],
     "sessions/execution/router.py": ["sessions/test_router.py"],
 }
 #: A run may take this many times the time without a mutant, and at least so many seconds.

@@ -87,6 +87,63 @@ def test_batch_is_due_at_max_bytes_and_not_larger() -> None:
     assert [sent(core.next_batch(0)).table] == [[2]]
 
 
+def test_batch_is_due_when_its_size_is_exactly_max_bytes() -> None:
+    core = batcher(max_bytes=10, max_delay=10)
+    core.add(row(1, size=6), now=0)
+    assert core.next_batch(0) is None
+    assert core.add(row(2, size=4), now=0)
+    batch = sent(core.next_batch(0))
+    assert (batch.table, batch.bytes) == ([1, 2], 10)
+
+
+def test_chunk_that_exceeds_max_rows_begins_a_batch() -> None:
+    core = batcher(max_rows=3, max_delay=10)
+    core.add(RowChunk(A, "two", 2, 1), now=0)
+    core.add(RowChunk(A, "two more", 2, 1), now=0)
+    batch = sent(core.next_batch(0))
+    assert (batch.table, batch.rows) == (["two"], 2)
+
+
+def test_next_batch_is_due_with_the_oldest_rows_of_any_shape() -> None:
+    core = batcher(max_delay=10)
+    core.add(row(1, A), now=1)
+    core.add(row(2, B), now=2)
+    assert core.next_batch_at() == 11
+
+
+def test_rows_are_not_kept_twice() -> None:
+    core = batcher(max_rows=1)
+    core.add(row(1), now=0)
+    batch = sent(core.next_batch(0))
+    assert batch.table is batch.table
+    assert batch.chunks == []
+
+
+@pytest.mark.parametrize("limit", [{"max_pending_rows": 2}, {"max_pending_bytes": 2}])
+def test_room_ends_at_the_limit_of_rows_or_bytes(limit: dict[str, int]) -> None:
+    core = batcher(max_rows=1, **limit)
+    core.add(row(1), now=0)
+    assert core.has_room
+    core.add(row(2), now=0)
+    assert not core.has_room
+    core.acknowledge(sent(core.next_batch(0)))
+    assert core.has_room
+
+
+def test_only_the_first_batch_is_pending() -> None:
+    core = batcher(max_rows=1)
+    for number in range(3):
+        core.add(row(number), now=0)
+    assert not core.is_settled(before=1)
+    assert core.is_settled(before=0)
+    first = sent(core.next_batch(0))
+    assert core.is_pending(first)
+    core.acknowledge(first)
+    assert not core.is_pending(first)
+    assert core.is_settled(before=1)
+    assert not core.is_settled(before=2)
+
+
 def test_batch_is_due_after_max_delay() -> None:
     core = batcher(max_delay=0.5)
     core.add(row(1), now=7.0)
@@ -155,6 +212,7 @@ def test_batch_with_wrong_rows_fails_without_blocking_others() -> None:
     core.acknowledge(sent(core.next_batch(0)))
     report = core.report()
     assert (report.rows_acknowledged, report.rows_failed, report.rows_pending) == (1, 1, 0)
+    assert (report.batches_acknowledged, report.batches_failed) == (1, 1)
 
 
 def test_batch_fails_at_retry_timeout_after_last_attempt() -> None:

@@ -8,14 +8,17 @@ from typing import Any
 
 import pytest
 
-from swanlake.lake.model.layout import Column, Table
+from swanlake.config import Settings
+from swanlake.lake.model.layout import Column, Table, TableOptions
 from swanlake.lake.model.table_files import InlinedTable, LiveDeletes, LiveFile, TableFiles
 from swanlake.maintenance.compaction.plan import (
+    CompactionPlan,
     CompactOptions,
     FileGroup,
     SkippedFile,
     plan_compaction,
 )
+from swanlake.maintenance.settings import MaintenanceSettings
 
 COLUMNS = (Column(1, "id", "int64"), Column(2, "v", "varchar"))
 TABLE = Table(5, "main", "t", "/lake/main/t/", COLUMNS, snapshot_id=9)
@@ -47,6 +50,28 @@ def test_plan_is_empty_without_files() -> None:
     assert not plan(file(80), file(80))
 
 
+def test_plan_with_any_work_is_not_empty() -> None:
+    group = FileGroup((file(),))
+    assert CompactionPlan(merges=(group,))
+    assert CompactionPlan(rewrites=(group,))
+    assert CompactionPlan(inlined=(InlinedTable("inlined", 3, TABLE),))
+    assert not CompactionPlan(skipped=(SkippedFile("f", "no"),))
+
+
+def test_default_options_are_those_of_the_settings() -> None:
+    options = CompactOptions()
+    assert MaintenanceSettings.from_settings(Settings()).options == options
+    assert (options.small_file_ratio, options.max_files) == (0.75, 10_000)
+
+
+def test_options_of_a_table_override_the_settings() -> None:
+    table = replace(TABLE, options=TableOptions(target_file_size=50, deleted_ratio=0.5))
+    files = [file(30) for _ in range(3)]
+    found = plan_compaction(TableFiles(table, (*files, worn(9), worn(10))), OPTIONS)
+    assert found.merges == ()
+    assert [group.rows for group in found.rewrites] == [10]
+
+
 def test_small_files_are_merged_and_large_ones_stay() -> None:
     one, large, two, three = file(), file(75), file(), file()
     assert plan(one, large, two, three).merges == (FileGroup((one, two, three)),)
@@ -55,6 +80,18 @@ def test_small_files_are_merged_and_large_ones_stay() -> None:
 def test_merged_files_are_filled_up_to_the_target_in_order() -> None:
     files = [file(size) for size in (40, 40, 40, 30, 30, 70)]
     assert plan(*files).merges == (FileGroup(tuple(files[:2])), FileGroup(tuple(files[2:5])))
+
+
+def test_group_may_have_exactly_the_target_size() -> None:
+    files = [file(size) for size in (40, 60, 30, 70, 41, 60)]
+    groups = [FileGroup(tuple(files[first : first + 2])) for first in (0, 2)]
+    assert plan(*files).merges == tuple(groups)
+    assert [group.size_bytes for group in groups] == [100, 100]
+    assert not plan(file(41), file(60))
+
+
+def test_file_without_rows_has_its_whole_size() -> None:
+    assert FileGroup((file(10, record_count=0),)).size_bytes == 10
 
 
 def test_single_file_is_not_merged() -> None:
@@ -91,6 +128,15 @@ def test_file_is_rewritten_at_the_deleted_ratio() -> None:
     assert found.rewrites[0].rows == 15
 
 
+def test_file_without_deleted_rows_is_not_rewritten_at_any_ratio() -> None:
+    assert not plan(file(80), file(80), options=replace(OPTIONS, deleted_ratio=0.0))
+
+
+def test_file_larger_than_the_target_is_rewritten_alone() -> None:
+    large, small = worn(5, size=200), worn(5)
+    assert plan(large, small).rewrites == (FileGroup((large,)), FileGroup((small,)))
+
+
 def test_inlined_deletes_count() -> None:
     both = replace(worn(4), inlined_deletes=((7, 5),))
     assert both.deleted_count == 5
@@ -124,6 +170,12 @@ def test_unreadable_file_is_skipped_with_a_reason(obstacle: dict[str, Any], reas
     found = plan(odd, one, two)
     assert found.merges == (FileGroup((one, two)),)
     assert found.skipped == (SkippedFile(odd.path, reason),)
+
+
+def test_unreadable_file_is_reported_only_if_it_needs_compaction() -> None:
+    small, large = file(mapping_id=3), file(80, mapping_id=3)
+    deleted = worn(1, size=80, mapping_id=3)
+    assert [one.path for one in plan(small, large, deleted).skipped] == [small.path, deleted.path]
 
 
 def test_encrypted_table_is_skipped() -> None:

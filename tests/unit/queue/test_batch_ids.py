@@ -20,6 +20,7 @@ from swanlake.queue.batch_ids import (
     ledger_prefix,
     parse_ledger_notes,
 )
+from swanlake.queue.ingest import deduplication
 from swanlake.queue.ingest.deduplication import Deduplicator
 from tests.unit.queue.samples import queue_table
 
@@ -141,6 +142,35 @@ def test_failed_batch_is_new_again() -> None:
         with producers.admit(TABLE, BatchId("p", 1), lambda: None):
             raise OSError("no disk")
     assert take(producers, BatchId("p", 1))
+
+
+def test_failed_batch_may_be_on_disk_all_the_same() -> None:
+    on_disk = IntervalSet()
+    producers = Deduplicator(lambda table, producer: IntervalSet(list(on_disk.intervals)))
+
+    def fail_after_the_write() -> None:
+        with producers.admit(TABLE, BatchId("p", 1), lambda: None) as is_new:
+            assert is_new
+            on_disk.add(1, 1)
+            raise OSError("no disk")
+
+    with pytest.raises(OSError, match="no disk"):
+        fail_after_the_write()
+    assert not take(producers, BatchId("p", 1))
+
+
+def test_cache_is_cleared_when_it_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deduplication, "_MAX_CACHED", 2)
+    asked: list[str] = []
+
+    def taken_by(table: TableRef, producer: str) -> IntervalSet:
+        asked.append(producer)
+        return IntervalSet()
+
+    producers = Deduplicator(taken_by)
+    for producer in "ababcca":
+        take(producers, BatchId(producer, len(asked)))
+    assert "".join(asked) == "abca"
 
 
 @pytest.mark.parametrize("succeeds", [True, False])

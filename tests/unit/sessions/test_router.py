@@ -46,12 +46,22 @@ ROUTES: list[tuple[str, Any, Any]] = [
     ("INSERT INTO t SELECT * FROM duckling_queue.t", QueueRead, QueueRead),
     ("CREATE TABLE t AS FROM duckling_queue.u", QueueRead, QueueRead),
     ("EXPLAIN SELECT * FROM duckling_queue.t", QueueRead, QueueRead),
+    ("EXPLAIN INSERT INTO t FROM duckling_queue.u", QueueRead, QueueRead),
+    ("SELECT 1 FROM t JOIN duckling_queue.u ON duckling_queue.u.a = t.a", QueueRead, QueueRead),
+    ("CREATE TABLE t AS TABLE duckling_queue.u", QueueRead, QueueRead),
+    ("CREATE TABLE t AS SELECT -view FROM duckling_queue.u", QueueRead, QueueRead),
     ("COPY (FROM duckling_queue.t) TO 'file.csv'", QueueRead, QueueRead),
+    ("COPY duckling_queue.t TO 'file.csv'", QueueRead, QueueRead),
     ("DELETE FROM t WHERE a IN (SELECT a FROM duckling_queue.u)", QueueRead, QueueRead),
     # The queue's name as a word.
     ("SELECT 'duckling_queue.t'", NativeRead, Engine),
     ("INSERT INTO t VALUES ('duckling_queue')", NativeWrite, Engine),
     ("INSERT INTO t VALUES ('__duckling_queue_staging_0')", NativeWrite, Engine),
+    ("INSERT INTO main.t VALUES ('duckling_queue')", NativeWrite, Engine),
+    ("INSERT INTO duckling_queue VALUES (1)", NativeWrite, Engine),  # a table of this name
+    ("EXPLAIN INSERT INTO duckling_queue VALUES (1)", Engine, Engine),
+    ("ATTACH 'my_duckling_queue.db' AS other", Engine, Engine),
+    ("SET schema = 'duckling_queue'", Engine, Engine),
     # Writes.
     ("INSERT INTO t VALUES (1)", NativeWrite, Engine),
     ("INSERT INTO swanlake.main.t SELECT * FROM u", NativeWrite, Engine),
@@ -103,7 +113,14 @@ REFUSED = [
     ("CREATE TABLE duckling_queue.t (a INTEGER)", "CREATE cannot be done"),
     ("CREATE TABLE duckling_queue.t AS FROM __swanlake_bound WITH NO DATA", "CREATE cannot"),
     ("COPY duckling_queue.t FROM 'file.csv'", "COPY cannot be done"),
+    ("DROP VIEW duckling_queue.v", "DROP cannot be done"),
+    ("DROP SCHEMA duckling_queue", "DROP cannot be done"),
+    ("USE duckling_queue", "USE cannot be done"),
     ("CREATE VIEW v AS FROM duckling_queue.t", "view or macro"),
+    (
+        "CREATE OR REPLACE TEMP RECURSIVE VIEW v(a) AS SELECT a FROM duckling_queue.t",
+        "view or macro",
+    ),
     ("ATTACH ':memory:' AS duckling_queue", "No database"),
 ]
 
@@ -166,6 +183,7 @@ def test_enqueue_carries_its_target(connection: duckdb.DuckDBPyConnection) -> No
     assert chosen.head.target == ("duckling_queue", "main", "T")
     assert chosen.head.columns == ("a", "b")
     assert not chosen.reads_queue
+    assert chosen == Enqueue(chosen.head)
 
 
 @pytest.mark.parametrize(
