@@ -44,6 +44,7 @@ _MODULES = (
     "sqlalchemy.dialects.sqlite",
     "pyarrow.dataset",
 )
+_SPARK_DRIVER = "swanlake.jobs.spark.driver"
 _ROOT = Path(__file__).resolve().parents[1]
 _MESSAGE_BYTES = 128 * 1024
 _START_SECONDS = 60.0
@@ -59,8 +60,11 @@ def install() -> None:
 def popen(command: Sequence[str], **options: Any) -> Any:
     """Starts ``python -m module …`` or ``python script …`` as a fork of the template.
 
-    The options are those of ``subprocess.Popen`` that SwanLake and its tests use.
+    The options are those of ``subprocess.Popen`` that SwanLake and its tests use. Spark's driver
+    remains a child of the caller: tests check which processes end with it.
     """
+    if _SPARK_DRIVER in command:
+        return subprocess.Popen(command, **options)
     assert command[0] == sys.executable
     return ForkedProcess(list(command[1:]), **options)
 
