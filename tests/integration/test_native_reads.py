@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 
 import duckdb
 import psycopg
@@ -350,21 +351,31 @@ def outcome(session: Session, sql: str) -> object:
     return found.schema, sorted_rows(found)
 
 
+def deceptive_catalog(deployment: Deployment, *statements: str) -> ContendedCatalog:
+    """A catalog with tables for statements that may mean something else."""
+    return inlined_catalog(
+        deployment,
+        "CREATE TABLE t (id BIGINT, s VARCHAR)",
+        "INSERT INTO t VALUES (1, 'a'), (2, 'b'), (3, 'c')",
+        "CREATE TABLE w (id BIGINT)",
+        "INSERT INTO w VALUES (3)",
+        "CREATE TABLE d (id BIGINT, place VARCHAR DEFAULT current_catalog())",
+        *statements,
+    )
+
+
+#: For queries, which change nothing.
+shared_catalog = cache(deceptive_catalog)
+
+
 def run_both_ways(
     deployment: Deployment, extension_server: int, statements: list[str], sql: str
 ) -> list[list[object]]:
     """The outcome of a statement and the rows it leaves, on a server of either kind."""
     outcomes: list[list[object]] = []
     for server in (0, extension_server):
-        catalog = inlined_catalog(
-            deployment,
-            "CREATE TABLE t (id BIGINT, s VARCHAR)",
-            "INSERT INTO t VALUES (1, 'a'), (2, 'b'), (3, 'c')",
-            "CREATE TABLE w (id BIGINT)",
-            "INSERT INTO w VALUES (3)",
-            "CREATE TABLE d (id BIGINT, place VARCHAR DEFAULT current_catalog())",
-            *statements,
-        )
+        is_query = sql.split()[0] in ("SELECT", "FROM", "TABLE", "WITH")
+        catalog = (shared_catalog if is_query else deceptive_catalog)(deployment, *statements)
         session = catalog.session(server)
         assert session("SELECT count(*) FROM t") == [(3,)]  # from the metadata, if anything is
         results = [outcome(session, text) for text in (sql, "FROM t", "FROM d")]
