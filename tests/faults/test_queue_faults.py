@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import threading
 import time
@@ -314,6 +315,7 @@ def test_server_adopts_the_segments_of_a_crashed_peer(
         harness.kill()
         eventually(lambda: not ours.exists())
     assert peer_load.errors == []
+    assert re.search(rf"[1-9]\d* segments of the server {ours.name} were adopted", peer.log_text)
     with adbc_cursor(peer.url) as cursor:
         cursor.execute("CALL duckling_queue_flush()")
     harness.log.assert_matches(harness.count_ids())
@@ -350,6 +352,7 @@ def test_segments_of_a_running_peer_are_not_adopted(
         assert cursor.fetchall() == []
     assert harness.count_ids() == {}
     flush_all_and_assert_no_loss(harness, [harness.server, peer])
+    assert "were adopted" not in peer.log_text
 
 
 def test_servers_with_separate_queues_share_a_lake(
