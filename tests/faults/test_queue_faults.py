@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import adbc_driver_flightsql.dbapi as adbc
 import duckdb
+import psutil
 import pyarrow as pa
 import pytest
 
@@ -314,6 +317,7 @@ def test_server_adopts_the_segments_of_a_crashed_peer(
         harness.kill()
         eventually(lambda: not ours.exists())
     assert peer_load.errors == []
+    assert re.search(rf"[1-9]\d* segments of the server {ours.name} were adopted", peer.log_text)
     with adbc_cursor(peer.url) as cursor:
         cursor.execute("CALL duckling_queue_flush()")
     harness.log.assert_matches(harness.count_ids())
@@ -350,6 +354,7 @@ def test_segments_of_a_running_peer_are_not_adopted(
         assert cursor.fetchall() == []
     assert harness.count_ids() == {}
     flush_all_and_assert_no_loss(harness, [harness.server, peer])
+    assert "were adopted" not in peer.log_text
 
 
 def test_servers_with_separate_queues_share_a_lake(
@@ -394,6 +399,59 @@ def test_many_tables_need_few_open_files(make_harness: MakeHarness, tables: int)
     assert harness.segments_on_disk() == []
     for number in (0, 1, tables // 2, tables - 1):
         assert harness.count_ids(f"t{number}") == {number: 1}
+
+
+@pytest.mark.parametrize("limit", [1, 2])
+def test_no_more_tables_are_flushed_concurrently_than_configured(
+    make_harness: MakeHarness, limit: int
+) -> None:
+    harness = make_harness(DUCKLING_QUEUE_MAX_PARALLEL_FLUSHES=str(limit), **NO_AUTOMATIC_FLUSH)
+    for number in range(4):
+        harness.sql(
+            f"CREATE TABLE swanlake.main.t{number} (id BIGINT)",
+            f"INSERT INTO duckling_queue.t{number} VALUES ({number})",
+        )
+
+    def states() -> list[str]:
+        with adbc_cursor(harness.server.url) as cursor:
+            cursor.execute("CALL duckling_queue_status()")
+            return sorted(cursor.fetch_arrow_table()["state"].to_pylist())
+
+    with ThreadPoolExecutor(1) as pool:
+        harness.server.inject("hold unit: begins")
+        flushing = pool.submit(harness.sql, "CALL duckling_queue_flush()")
+        try:
+            expected = ["flushing"] * limit + ["sealed"] * (4 - limit)
+            eventually(lambda: states() == expected)
+        finally:
+            harness.server.clear_fault()
+        assert len(flushing.result()) == 4
+    for number in range(4):
+        assert harness.count_ids(f"t{number}") == {number: 1}
+
+
+def test_memory_does_not_grow_with_queued_rows(make_harness: MakeHarness) -> None:
+    """Uploads that get a segment each, and inserts that share one."""
+    harness = make_harness()
+    harness.sql("CALL duckling_queue_pause()")
+    process = psutil.Process(harness.server.process.pid)
+    megabyte = 1024 * 1024
+
+    def enqueue() -> None:
+        for rows in (3000, 10_000):  # 3 MB share a segment, 10 MB get their own
+            harness.sql(
+                f"INSERT INTO duckling_queue.t SELECT range, repeat('x', 1000) FROM range({rows})"
+            )
+
+    for _ in range(5):
+        enqueue()
+    memory = process.memory_info().rss
+    queued = sum(path.stat().st_size for path in harness.segments_on_disk())
+    for _ in range(25):
+        enqueue()
+    more = sum(path.stat().st_size for path in harness.segments_on_disk()) - queued
+    assert more > 300 * megabyte
+    assert process.memory_info().rss - memory < 100 * megabyte
 
 
 # ---- damaged files -----------------------------------------------------------------------------

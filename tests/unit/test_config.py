@@ -10,6 +10,7 @@ import pytest
 from swanlake import config
 from swanlake.config import SETTINGS, Setting
 from swanlake.errors import ConfigError
+from swanlake.jobs.spark.session import SparkOptions
 
 REPOSITORY = Path(__file__).parents[2]
 EVERY_SETTING = pytest.mark.parametrize("row", SETTINGS.values(), ids=SETTINGS)
@@ -119,6 +120,33 @@ def test_toml_table_names_are_prefixes_of_keys(tmp_path: Path) -> None:
 def test_key_given_flat_and_in_a_table_is_refused(tmp_path: Path) -> None:
     file = write_toml(tmp_path, "duckdb_threads = 1\n[duckdb]\nthreads = 2\n")
     assert "'duckdb_threads' is set twice" in error_message(config_file=file)
+
+
+@pytest.mark.parametrize(
+    ("variable", "line"),
+    [
+        ("SWANLAKE_SPARK_CONF_spark_executor_memory", "spark.executor.memory=x"),
+        ("SWANLAKE_SPARK_CONF_SPARK_EXECUTOR_MEMORY", "spark.executor.memory=x"),
+        ("SWANLAKE_SPARK_CONF_executor_cores", "spark.executor.cores=x"),
+        ("SWANLAKE_SPARK_CONF_spark_executorEnv_SWAN__SONG", "spark.executorEnv.SWAN_SONG=x"),
+        ("SWANLAKE_SPARK_CONF_spark.sql.shuffle.partitions", "spark.sql.shuffle.partitions=x"),
+    ],
+)
+def test_environment_variable_adds_a_spark_property(variable: str, line: str) -> None:
+    environ = {variable: "x", "SWANLAKE_SPARK_CONF": "spark.a=1"}
+    assert config.load(environ=environ).settings.spark_conf == f"spark.a=1\n{line}"
+
+
+def test_toml_table_adds_spark_properties(tmp_path: Path) -> None:
+    file = write_toml(tmp_path, "[spark.conf]\n'spark.a' = 1\nui_enabled = true\n")
+    settings = config.load(environ={}, config_file=file).settings
+    assert settings.spark_conf == "spark.a=1\nspark.ui.enabled=true"
+
+
+def test_environment_variable_overrides_the_spark_property_of_the_file(tmp_path: Path) -> None:
+    file = write_toml(tmp_path, "[spark.conf]\n'spark.a' = 1\n")
+    settings = config.load(environ={"SWANLAKE_SPARK_CONF_a": "2"}, config_file=file).settings
+    assert SparkOptions.from_settings(settings).conf == {"spark.a": "2"}
 
 
 def test_toml_in_the_working_directory_is_found() -> None:

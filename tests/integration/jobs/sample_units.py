@@ -42,6 +42,21 @@ class Refused:
         """Does nothing: no file was written."""
 
 
+@dataclass(frozen=True)
+class Surroundings:
+    """Returns an environment variable of the worker, and the memory limit of its DuckDB."""
+
+    variable: str
+
+    def run(self, connection: duckdb.DuckDBPyConnection) -> tuple[str, str]:
+        found = connection.execute("SELECT current_setting('memory_limit')").fetchone()
+        assert found is not None
+        return os.environ.get(self.variable, ""), str(found[0])
+
+    def undo(self, result: tuple[str, str]) -> None:
+        """Does nothing: no file was written."""
+
+
 class Unspeakable(Exception):
     """An error that cannot be sent to another process."""
 

@@ -17,7 +17,14 @@ from swanlake.errors import PipelineFailed, PipelineUnavailable
 from swanlake.jobs.runner import Unit
 from swanlake.jobs.spark.runner import SparkRunner
 from swanlake.lake.model.layout import Column, Table
-from tests.integration.jobs.sample_units import Endless, Odd, Refused, Square, Suicidal
+from tests.integration.jobs.sample_units import (
+    Endless,
+    Odd,
+    Refused,
+    Square,
+    Suicidal,
+    Surroundings,
+)
 from tests.integration.lake.compaction_harness import new_case
 from tests.integration.lake.fixtures import Engines, LakeHarness
 from tests.waiting import eventually
@@ -35,6 +42,9 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkRunner]:
             Settings(
                 home=tmp_path_factory.mktemp("spark") / "home",
                 transforms="tests.integration.jobs.sample_transforms",
+                spark_memory="700m",
+                spark_worker_memory="300MiB",
+                spark_conf="spark.executorEnv.SWAN_SONG=heard",
             )
         )
         yield runner
@@ -63,6 +73,11 @@ def test_results_are_in_unit_order(runner: SparkRunner, tmp_path: Path) -> None:
     assert runner.run(units, "square numbers") == [number**2 for number in range(7)]
     assert len(list(tmp_path.iterdir())) == 7
     assert runner.run([], "do nothing") == []
+
+
+def test_memory_settings_and_properties_take_effect(runner: SparkRunner) -> None:
+    assert runner.run([Surroundings("SWAN_SONG")], "look around") == [("heard", "300.0 MiB")]
+    assert "-Xmx700m" in the_jvm(runner).cmdline()
 
 
 def test_failed_unit_undoes_the_others(runner: SparkRunner, tmp_path: Path) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, time, timedelta
 from typing import Any, cast
 
 import pytest
 
+from swanlake.config import Settings
 from swanlake.errors import CatalogUnreachable, MaintenanceRunning, QueryCancelled
 from swanlake.lake.lifecycle.history import Outcome
 from swanlake.lake.read.survey import CatalogSurvey, TableSurvey
@@ -116,6 +118,21 @@ def test_no_job_starts_outside_the_window(clock: Clock) -> None:
     clock.now += timedelta(hours=1)
     scheduler.run_due_jobs()
     assert maintenance.done == EVERYTHING
+
+
+def test_settings_limit_the_window_and_the_pause(clock: Clock) -> None:
+    settings = Settings(maintenance_window="22:00-04:00", maintenance_pause_seconds=1200)
+    rules = replace(MaintenanceSettings.from_settings(settings).rules, snapshot_max_age=7 * DAY)
+    maintenance = FakeMaintenance(clock, rules)
+    scheduler = Scheduler(cast("Maintenance", maintenance), 300.0, clock)
+    runs = []
+    for minutes in (59, 60, 79, 80, 179, 419, 420):  # after 21:00
+        clock.now = datetime(2026, 11, 16, 21, 0, tzinfo=UTC) + timedelta(minutes=minutes)
+        before = len(maintenance.done)
+        scheduler.run_due_jobs()
+        if JobTarget("cleanup") in maintenance.done[before:]:
+            runs.append(f"{clock.now:%H:%M}")
+    assert runs == ["22:00", "22:20", "23:59", "03:59"]
 
 
 def test_window_may_close_between_two_jobs(clock: Clock) -> None:
