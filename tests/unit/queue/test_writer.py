@@ -272,64 +272,6 @@ def test_encoding_error_leaves_the_segment_open(queue: Queue) -> None:
     assert queue.sealed == []
 
 
-class Clock:
-    """Replaces the module ``time`` in waits; the time passes when the test says so."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = 1000.0
-        for module in (writer, waiting):
-            monkeypatch.setattr(module, "time", self)
-
-    def monotonic(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return Clock(monkeypatch)
-
-
-def test_insert_behind_a_hung_disk_is_refused_and_not_written(
-    queue: Queue, disk: Disk, clock: Clock
-) -> None:
-    disk.is_slow = True
-    hung = queue.append_later(1)
-    disk.await_sync()
-    behind = queue.append_while_writing(2)
-    clock.now += writer._WRITE_SECONDS
-    with pytest.raises(QueueUnavailable, match=r"for 60 s. Nothing was written") as refused:
-        behind.result(PATIENCE)
-    assert not refused.value.in_doubt
-    disk.end_sync()
-    hung.result(PATIENCE)
-    assert queue.values() == [1]
-
-
-def test_outcome_is_unknown_when_the_disk_hangs_during_the_write(
-    queue: Queue, disk: Disk, clock: Clock
-) -> None:
-    disk.is_slow = True
-    first = queue.append_later(1)
-    disk.await_sync()
-    second = queue.append_while_writing(2)
-    third = queue.append_while_writing(3)
-    while len(queue.writer._waiting) < 2:
-        queue.await_waiting()
-    disk.end_sync()
-    disk.await_sync()  # the second writes for both
-    clock.now += writer._WRITE_SECONDS
-    with pytest.raises(
-        QueueStateUnknown, match="it is not known whether the rows are kept"
-    ) as lost:
-        third.result(PATIENCE)
-    assert lost.value.identifier == "QUEUE_STATE_UNKNOWN"
-    assert lost.value.in_doubt
-    disk.end_sync()
-    for future in (first, second):
-        future.result(PATIENCE)
-    assert queue.values() == [1, 2, 3]  # kept after all
-
-
 class Cancelled:
     """A check that raises once the caller is cancelled."""
 
@@ -428,6 +370,7 @@ def test_outcome_of_rows_on_a_hung_disk_is_unknown(queue: Queue, disk: Disk, clo
     unknown, writing = (second, third) if second.done() else (third, second)
     with pytest.raises(QueueStateUnknown, match="not known whether the rows are kept") as raised:
         unknown.result(0)
+    assert raised.value.identifier == "QUEUE_STATE_UNKNOWN"
     assert raised.value.in_doubt
     disk.end_sync()
     for future in (first, writing):
