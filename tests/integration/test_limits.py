@@ -22,7 +22,7 @@ from tests.flight import FlightSql
 from tests.server_process import ServerProcess
 from tests.waiting import eventually
 
-MEGABYTE = 1024 * 1024
+RESULT_BUFFER_BYTES = 16_000_000
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def small_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerPro
     with ServerProcess(
         tmp_path_factory.mktemp("small") / "home",
         *("--duckdb-memory-limit", "120MiB", "--duckdb-threads", "3"),
-        *("--result-buffer-bytes", str(MEGABYTE)),
+        *("--result-buffer-bytes", str(RESULT_BUFFER_BYTES)),
     ) as server:
         yield server
 
@@ -62,17 +62,16 @@ def spilled_bytes(server: ServerProcess) -> int:
 
 
 def test_result_spills_beyond_its_buffer(
-    small_server: ServerProcess, server: ServerProcess, flight_sql: Callable[..., FlightSql]
+    small_server: ServerProcess, flight_sql: Callable[..., FlightSql]
 ) -> None:
-    """The rest of a result of 24 MB, on a server with a buffer of a megabyte and one of 64 MB."""
-    for each, most_in_memory in ((small_server, MEGABYTE), (server, 64 * MEGABYTE)):
-        connection = flight_sql(each.url)
-        info = connection.execute("SELECT x, x AS y, x AS z FROM range(1_000_000) r(x)")
-        assert connection.query("SELECT 1").num_rows == 1
-        at_least = 24_000_000 - most_in_memory
-        assert (spilled_bytes(each) > at_least) if at_least > 0 else (spilled_bytes(each) == 0)
-        assert connection.fetch(info).read_all().num_rows == 1_000_000
-        eventually(lambda: spilled_bytes(each) == 0)  # noqa: B023
+    """The first result fits into the buffer, and the second would fit into the default one."""
+    connection = flight_sql(small_server.url)
+    for rows, least_on_disk in ((500_000, 0), (2_000_000, 48_000_000 - RESULT_BUFFER_BYTES)):
+        info = connection.execute(f"SELECT x, x AS y, x AS z FROM range({rows}) r(x)")
+        assert connection.query("SELECT 1").num_rows == 1  # the rest of the result is buffered
+        assert least_on_disk <= spilled_bytes(small_server) <= 2 * least_on_disk
+        assert connection.fetch(info).read_all().num_rows == rows
+        eventually(lambda: spilled_bytes(small_server) == 0)
 
 
 # ---- connections to PostgreSQL -------------------------------------------------------------------
