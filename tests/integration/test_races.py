@@ -190,13 +190,14 @@ def test_concurrent_changes_of_one_row_commit_once(
     catalog.assert_sound("t")
 
 
+@postgres_only
 @pytest.mark.parametrize("in_transaction", [False, True], ids=["autocommit", "transaction"])
 @pytest.mark.parametrize("order", [1, -1], ids=["inlined first", "file first"])
 def test_inlined_delete_and_delete_file_for_one_data_file_conflict(
-    postgres_deployment: Deployment, order: int, in_transaction: bool
+    deployment: Deployment, order: int, in_transaction: bool
 ) -> None:
     """The stock extension overlooks it (ducklake #1215)."""
-    catalog = postgres_deployment.new_catalog(FORTY)
+    catalog = deployment.new_catalog(FORTY)
     first, second = catalog.sessions(2)
     first(f"CALL {catalog.name}.set_option('data_inlining_row_limit', 10)")
     deletes = ("DELETE FROM t WHERE i IN (1, 2)", "DELETE FROM t WHERE i < 20")[::order]
@@ -208,8 +209,9 @@ def test_inlined_delete_and_delete_file_for_one_data_file_conflict(
     catalog.assert_sound("t")
 
 
-def test_deletes_from_other_tables_do_not_conflict(postgres_deployment: Deployment) -> None:
-    catalog = postgres_deployment.new_catalog(FORTY, FORTY.replace("TABLE t", "TABLE other"))
+@postgres_only
+def test_deletes_from_other_tables_do_not_conflict(deployment: Deployment) -> None:
+    catalog = deployment.new_catalog(FORTY, FORTY.replace("TABLE t", "TABLE other"))
     first, second = catalog.sessions(2)
     first(f"CALL {catalog.name}.set_option('data_inlining_row_limit', 10)")
     first("BEGIN; DELETE FROM t WHERE i < 20")
