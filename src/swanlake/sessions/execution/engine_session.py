@@ -161,9 +161,10 @@ class EngineSession:
         elif statement.kind is Kind.BEGIN:
             self.transaction.begin(self.services.queue.register_reader())
         if self.transaction.open:
-            self.transaction.wrote_to |= self.names.written_catalogs(statement)
+            catalogs = self.names.written_catalogs(statement)
+            self.transaction.wrote_to |= catalogs
             self.transaction.written = self._written_tables(statement)
-            if statement.may_delete_rows:
+            if statement.may_delete_rows and catalogs:  # not from a temporary table
                 self.transaction.deleted_from.add(self._deletion_target(statement))
         if statement.is_setting:
             self.names.invalidate_location()
