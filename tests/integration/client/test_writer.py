@@ -545,7 +545,8 @@ def test_writers_leak_no_thread(writer: Make, swans: str) -> None:
     for number in range(10):
         with writer(swans) as w:
             w.write({"id": number})
-    assert threading.active_count() <= before
+    # A closed connection's thread ends soon after the call that closes it.
+    eventually(lambda: threading.active_count() <= before)
 
 
 def test_writer_repr_hides_secrets() -> None:
