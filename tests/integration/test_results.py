@@ -263,6 +263,98 @@ def test_cancel_by_query_id_stops_an_executing_statement(flight_sql: Open) -> No
     assert "QUERY_CANCELLED" in str(executing.error)
 
 
+# ---- reads that take long ------------------------------------------------------------------------
+
+
+def execute_prepared(connection: FlightSql, sql: str, **headers: str) -> Any:
+    """The FlightInfo of a prepared statement, which is how the ADBC and JDBC drivers execute."""
+    request = messages.ActionCreatePreparedStatementRequest(query=sql)
+    answer = connection.action_result("CreatePreparedStatement", request)
+    handle = answer.prepared_statement_handle
+    command = messages.CommandPreparedStatementQuery(prepared_statement_handle=handle)
+    return connection.info(command, **headers)
+
+
+def test_flight_info_does_not_wait_for_a_long_read(flight_sql: Open) -> None:
+    connection, other = flight_sql(), flight_sql()
+    info = execute_prepared(connection, ENDLESS_QUERY)
+    assert info.schema.names == ["count_star()"]
+    assert other.status()["statements_running"] == 1
+    refused = messages.CancelFlightInfoResult.CANCEL_STATUS_NOT_CANCELLABLE
+    assert cancel_result(other, info) != refused
+    eventually(lambda: is_idle(other))
+    with pytest.raises(pa.ArrowKeyError, match="RESULT_NOT_FOUND"):
+        connection.fetch(info)
+    assert connection.query("SELECT 1").num_rows == 1
+
+
+def test_long_read_is_delivered_by_its_fetch(flight_sql: Open) -> None:
+    connection = flight_sql()
+    info = execute_prepared(
+        connection, "SELECT count(*) AS n FROM range(200_000_000) r(x) WHERE x % 7 = 3"
+    )
+    assert connection.fetch(info).read_all() == pa.table({"n": [28_571_429]}, info.schema)
+    with pytest.raises(pa.ArrowKeyError, match="RESULT_NOT_FOUND"):
+        connection.fetch(info)
+
+
+def test_error_of_a_long_read_is_raised_by_its_fetch(flight_sql: Open) -> None:
+    connection = flight_sql()
+    info = execute_prepared(connection, ENDLESS_QUERY, x_swanlake_query_timeout_seconds="0.3")
+    with pytest.raises(flight.FlightTimedOutError, match="QUERY_TIMEOUT"):
+        connection.fetch(info)
+
+
+def test_long_read_stops_when_the_client_of_its_fetch_is_gone(flight_sql: Open) -> None:
+    connection, other = flight_sql(), flight_sql()
+    ticket = execute_prepared(connection, ENDLESS_QUERY).endpoints[0].ticket
+    with pytest.raises(flight.FlightTimedOutError):
+        connection.client.do_get(ticket, connection.options(seconds=0.2))
+    eventually(lambda: is_idle(other))
+
+
+def test_closing_the_session_stops_a_long_read(flight_sql: Open) -> None:
+    connection, other = flight_sql(), flight_sql()
+    execute_prepared(connection, ENDLESS_QUERY)
+    connection.close_session()
+    eventually(lambda: is_idle(other))
+
+
+def test_long_read_that_is_not_fetched_expires(
+    start_server: Callable[..., ServerProcess], flight_sql: Open
+) -> None:
+    server = start_server("--result-ttl-seconds", "0.2", "--session-sweep-seconds", "0.1")
+    connection = flight_sql(server.url)
+    execute_prepared(connection, ENDLESS_QUERY)
+    eventually(lambda: is_idle(connection))
+
+
+def test_next_statement_waits_for_a_long_read(flight_sql: Open) -> None:
+    connection, other = flight_sql(), flight_sql()
+    info = execute_prepared(connection, ENDLESS_QUERY)
+    with pytest.raises(flight.FlightTimedOutError, match="QUERY_TIMEOUT"):
+        connection.query("SELECT 1", x_swanlake_query_timeout_seconds="0.2")
+    cancel_result(other, info)
+    assert connection.query("SELECT 1").num_rows == 1
+
+
+def test_cancelled_long_read_aborts_its_transaction(flight_sql: Open) -> None:
+    connection, other = flight_sql(), flight_sql()
+    connection.query("BEGIN")
+    cancel_result(other, execute_prepared(connection, ENDLESS_QUERY))
+    with pytest.raises(pa.ArrowInvalid, match="TRANSACTION_ABORTED"):
+        connection.query("SELECT 1")
+    connection.query("ROLLBACK")
+
+
+def test_flight_info_of_a_write_waits_for_it(flight_sql: Open) -> None:
+    connection, other = flight_sql(), flight_sql()
+    connection.query("CREATE TABLE late_sums (n BIGINT)")
+    slow = "SELECT count(*) FROM range(200_000_000) r(x) WHERE x % 7 = 3"
+    execute_prepared(connection, f"INSERT INTO late_sums {slow} RETURNING n")  # is not fetched
+    assert other.query("FROM late_sums")["n"].to_pylist() == [28_571_429]
+
+
 @pytest.mark.parametrize("way", ["setting", "option", "header"])
 def test_query_timeout_is_enforced(
     way: str, start_server: Callable[..., ServerProcess], flight_sql: Open

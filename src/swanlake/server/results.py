@@ -15,10 +15,14 @@ from swanlake.server.call import FlightCall
 from swanlake.server.errors import flight_errors
 from swanlake.sessions.execution.prepared import EMPTY_SCHEMA
 from swanlake.sessions.registry import SessionRegistry
+from swanlake.sessions.results.pending import PendingResult
 from swanlake.sessions.results.stream import Outcome, ResultStream
+from swanlake.sessions.run import Run
 
 #: The statement handle of a result without rows.
 _NO_ROWS = b""
+#: A statement that takes longer is answered before it ends.
+_ANSWER_SECONDS = 0.05
 #: How long a batch may take after its client hung up in the middle of a transaction.
 _HANG_UP_GRACE_SECONDS = 1.0
 
@@ -37,18 +41,44 @@ class Results:
         else:
             self._registry.add_result(stream)
             handle, schema, rows = stream.handle, stream.schema, stream.total_rows
-        ticket = encode(messages.TicketStatementQuery(statement_handle=handle))
-        return flight_info(schema, descriptor, ticket, -1 if rows is None else rows)
+        return flight_info(schema, descriptor, _ticket(handle), -1 if rows is None else rows)
+
+    def info_of_read(
+        self, run: Run, statement: Callable[[], Outcome], schema: Any, descriptor: Any
+    ) -> Any:
+        """The FlightInfo of a statement that only reads, and whose columns are known.
+
+        A client cannot cancel a statement while it waits for the FlightInfo: some drivers hold a
+        lock then. So the answer does not wait for a statement that takes long, which goes on in the
+        background; its DoGet waits for it, and raises its errors.
+        """
+        pending = self._registry.start(run, statement)
+        if pending.ends_within(_ANSWER_SECONDS):
+            return self.info(pending.outcome(), descriptor)
+        self._registry.add_result(pending)
+        return flight_info(schema, descriptor, _ticket(pending.handle))
 
     def send(self, handle: bytes, call: FlightCall) -> Any:
         """The stream of a result that waits under a handle."""
         if handle == _NO_ROWS:
             return _without_rows(EMPTY_SCHEMA)
-        stream = self._registry.take_result(handle, call.identity.name)
+        stream = self._wait_for(self._registry.take_result(handle, call.identity.name), call)
         batches = _batches(stream, call)
         # Not a finally in the generator: it would not run if the generator is never started.
         weakref.finalize(batches, self._registry.release_result, stream).atexit = False
         return flight.GeneratorStream(stream.schema, batches)
+
+    def _wait_for(self, result: ResultStream | PendingResult, call: FlightCall) -> ResultStream:
+        if isinstance(result, ResultStream):
+            return result
+        try:
+            with result.run.client_waiting(call.is_cancelled):
+                stream = result.outcome().stream
+        except BaseException:
+            self._registry.release_result(result)
+            raise
+        assert stream is not None
+        return stream
 
     def send_outcome(self, outcome: Outcome, call: FlightCall) -> Any:
         """The stream of a statement that the DoGet itself executed."""
@@ -62,6 +92,10 @@ class Results:
 def flight_info(schema: Any, descriptor: Any, ticket: bytes, rows: int = -1) -> Any:
     """A FlightInfo of one endpoint, without a location: clients fetch over the same connection."""
     return flight.FlightInfo(schema, descriptor, [flight.FlightEndpoint(ticket, [])], rows, -1)
+
+
+def _ticket(handle: bytes) -> bytes:
+    return encode(messages.TicketStatementQuery(statement_handle=handle))
 
 
 def _without_rows(schema: Any) -> Any:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -59,17 +61,20 @@ class SwanLakeService(flight.FlightServerBase):
         if type(command) in metadata.COMMANDS:
             schema = metadata.result_schema(command)
             return flight_info(schema, descriptor, descriptor.command)
-        call = FlightCall(context)
-        if isinstance(command, messages.CommandStatementQuery):
-            with self._scopes.open(call) as (session, run):
+        with self._scopes.open(FlightCall(context)) as (session, run):
+            if isinstance(command, messages.CommandStatementQuery):
                 outcome = session.execute(run, command.query, transaction_id(command))
-        elif isinstance(command, messages.CommandPreparedStatementQuery):
-            with self._scopes.open(call) as (session, run):
-                prepared = session.prepared(command.prepared_statement_handle)
-                outcome = session.execute_prepared(run, prepared)
-        else:
-            raise Unsupported(f"{command.DESCRIPTOR.name} does not give a result set.")
-        return self._results.info(outcome, descriptor)
+            elif isinstance(command, messages.CommandPreparedStatementQuery):
+                # A copy: the client may bind other rows while this execution waits for its turn.
+                prepared = replace(session.prepared(command.prepared_statement_handle))
+                execute = partial(session.execute_prepared, run, prepared)
+                if prepared.is_described_read:
+                    schema = prepared.dataset_schema
+                    return self._results.info_of_read(run, execute, schema, descriptor)
+                outcome = execute()
+            else:
+                raise Unsupported(f"{command.DESCRIPTOR.name} does not give a result set.")
+            return self._results.info(outcome, descriptor)
 
     @raises_flight_errors
     def get_schema(self, context: Any, descriptor: Any) -> Any:
@@ -79,8 +84,7 @@ class SwanLakeService(flight.FlightServerBase):
         call = FlightCall(context)
         if isinstance(command, messages.CommandStatementQuery):
             with self._scopes.open(call) as (session, run):
-                prepared = session.prepare(run, command.query, transaction_id(command))
-                session.close_prepared(prepared.handle)
+                prepared = session.describe(run, command.query, transaction_id(command))
         elif isinstance(command, messages.CommandPreparedStatementQuery):
             with self._scopes.open(call) as (session, _):
                 prepared = session.prepared(command.prepared_statement_handle)

@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+from swanlake._internal.worker_threads import WorkerThreads
 from swanlake.config import Settings
 from swanlake.errors import NotFound, QueryCancelled, SessionLimitReached, SessionLost
 from swanlake.sessions.ids import SessionKey
-from swanlake.sessions.results.stream import ResultStream
+from swanlake.sessions.results.pending import PendingResult
+from swanlake.sessions.results.stream import Outcome, ResultStream
 from swanlake.sessions.run import Run, Watchdog
 from swanlake.sessions.services import SessionServices
 from swanlake.sessions.session import Session
@@ -64,8 +66,9 @@ class SessionRegistry:
         self._lock = threading.Lock()
         self._slots: dict[SessionKey, _Slot] = {}
         #: Results whose ticket was not redeemed yet, and those that are being delivered.
-        self._results: dict[bytes, ResultStream] = {}
-        self._delivering: dict[bytes, ResultStream] = {}
+        self._results: dict[bytes, ResultStream | PendingResult] = {}
+        self._delivering: dict[bytes, ResultStream | PendingResult] = {}
+        self._background = WorkerThreads("swanlake-statement")
         self._calls: set[Run] = set()
         self._metrics = SessionMetrics()
         self.watchdog = Watchdog()
@@ -160,29 +163,40 @@ class SessionRegistry:
             closed = Counter(self._metrics.closed)
             return replace(self._metrics, active=len(self._slots), closed=closed)
 
-    def add_result(self, stream: ResultStream) -> None:
+    def start(self, run: Run, statement: Callable[[], Outcome]) -> PendingResult:
+        """Executes a statement in the background."""
+        pending = PendingResult(run)
+
+        def execute() -> None:
+            with self.track(run):
+                pending.execute(statement)
+
+        self._background.run(execute)
+        return pending
+
+    def add_result(self, result: ResultStream | PendingResult) -> None:
         """Holds a result until its ticket is redeemed, or it expires."""
         with self._lock:
-            self._results[stream.handle] = stream
+            self._results[result.handle] = result
 
-    def take_result(self, handle: bytes, identity: str) -> ResultStream:
+    def take_result(self, handle: bytes, identity: str) -> ResultStream | PendingResult:
         """The result of a ticket; each can be taken once."""
         with self._lock:
-            stream = self._results.get(handle)
-            if stream is not None and stream.run.session.identity == identity:
+            result = self._results.get(handle)
+            if result is not None and result.run.session.identity == identity:
                 self._delivering[handle] = self._results.pop(handle)
-                return stream
+                return result
         raise NotFound(
             "There is no such result: it was fetched before, expired, or its session was closed. "
             "Run the statement again.",
             identifier="RESULT_NOT_FOUND",
         )
 
-    def release_result(self, stream: ResultStream) -> None:
+    def release_result(self, result: ResultStream | PendingResult) -> None:
         """Closes a taken result: it was read to its end, or its reader is gone."""
         with self._lock:
-            self._delivering.pop(stream.handle, None)
-        stream.release_reader()
+            self._delivering.pop(result.handle, None)
+        result.release_reader()
 
     @property
     def results_waiting(self) -> int:

@@ -89,14 +89,19 @@ class Session:
         ):
             return self._bound.load(run, load(CLIENT_ROWS), rows)
 
-    def prepare(self, run: Run, sql: str, transaction: bytes | None = None) -> PreparedStatement:
+    def describe(self, run: Run, sql: str, transaction: bytes | None = None) -> PreparedStatement:
         """Parses a text and describes it without executing any of it."""
         with self._statement_lock(run, transaction):
             prepared = PreparedStatement(sql, self._executor.parse(sql))
-            self.transaction.admit(prepared.last)
+            self.transaction.admit(prepared.statements[0])
             self._engine.call(run, self._executor.describe, prepared)
-            self._prepared[prepared.handle] = prepared
             return prepared
+
+    def prepare(self, run: Run, sql: str, transaction: bytes | None = None) -> PreparedStatement:
+        """Describes a text, and remembers it until its handle is closed."""
+        prepared = self.describe(run, sql, transaction)
+        self._prepared[prepared.handle] = prepared
+        return prepared
 
     def prepared(self, handle: bytes) -> PreparedStatement:
         """The prepared statement of a handle of this session."""

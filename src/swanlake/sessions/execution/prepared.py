@@ -39,6 +39,12 @@ class PreparedStatement:
         return self.statements[-1]
 
     @property
+    def is_described_read(self) -> bool:
+        """True if it certainly changes nothing, and its columns are known before it runs."""
+        is_read = self.last.kind is Kind.QUERY and not self.last.may_write
+        return is_read and len(self.statements) == 1 and len(self.dataset_schema) > 0
+
+    @property
     def is_update(self) -> bool:
         return self.last.kind is not Kind.QUERY
 

@@ -1,0 +1,63 @@
+"""A read that runs in the background, so that its call can be answered before it ends."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from swanlake._internal.waiting import wait
+from swanlake.errors import QueryCancelled, SwanLakeError
+from swanlake.sessions.results.stream import Outcome
+from swanlake.sessions.run import Run
+
+
+class PendingResult:
+    """The result of a statement that a background thread executes."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.handle = run.handle
+        self.created = time.monotonic()
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._outcome: Outcome | None = None
+        self._error: BaseException | None = None
+        self._abandoned: SwanLakeError | None = None
+
+    def execute(self, statement: Callable[[], Outcome]) -> None:
+        """Executes the statement; what it raises is raised by ``outcome``."""
+        try:
+            outcome = statement()
+        except BaseException as error:  # noqa: BLE001 - raised by outcome()
+            self._error = error
+        else:
+            with self._lock:
+                self._outcome, abandoned = outcome, self._abandoned
+            if abandoned is not None and outcome.stream is not None:
+                outcome.stream.abandon(abandoned)
+        self._ended.set()
+
+    def ends_within(self, seconds: float) -> bool:
+        """Waits; True if the statement has been executed."""
+        return self._ended.wait(seconds)
+
+    def outcome(self) -> Outcome:
+        """Waits for the outcome; the statement's deadline and cancellation end the wait."""
+        wait(self._ended.wait)  # ``run`` interrupts the statement itself
+        if self._error is not None:
+            raise self._error
+        assert self._outcome is not None
+        return self._outcome
+
+    def abandon(self, reason: SwanLakeError) -> None:
+        """Stops the statement; no client will fetch its result."""
+        self.run.cancel(reason)
+        with self._lock:
+            self._abandoned, outcome = reason, self._outcome
+        if outcome is not None and outcome.stream is not None:
+            outcome.stream.abandon(reason)
+
+    def release_reader(self) -> None:
+        """The client stopped waiting for the outcome."""
+        self.abandon(QueryCancelled("The client went away."))
