@@ -18,7 +18,7 @@ import pytest
 from swanlake.protocol import Actions, encode, messages
 from swanlake.sessions.results.stream import rows_per_batch
 from tests.flight import FlightSql
-from tests.queries import ENDLESS_QUERY
+from tests.queries import ENDLESS_QUERY, rows
 from tests.server_process import ServerProcess
 from tests.waiting import eventually
 
@@ -138,7 +138,7 @@ def test_cancel_from_another_thread_ends_the_statement(
 ) -> None:
     connection, observer = connect(), flight_sql()
     with connection.cursor() as cursor:
-        executing = BackgroundExecution(cursor.execute, ENDLESS_QUERY)
+        executing = BackgroundExecution(lambda sql: rows(cursor, sql), ENDLESS_QUERY)
         eventually(lambda: observer.status()["statements_running"] == 1)
 
         def is_cancelled() -> bool:
@@ -266,11 +266,17 @@ def test_cancel_by_query_id_stops_an_executing_statement(flight_sql: Open) -> No
 # ---- reads that take long ------------------------------------------------------------------------
 
 
-def execute_prepared(connection: FlightSql, sql: str, **headers: str) -> Any:
-    """The FlightInfo of a prepared statement, which is how the ADBC and JDBC drivers execute."""
+def prepare(connection: FlightSql, sql: str) -> bytes:
+    """The handle of a prepared statement."""
     request = messages.ActionCreatePreparedStatementRequest(query=sql)
     answer = connection.action_result("CreatePreparedStatement", request)
-    handle = answer.prepared_statement_handle
+    handle: bytes = answer.prepared_statement_handle
+    return handle
+
+
+def execute_prepared(connection: FlightSql, sql: str, **headers: str) -> Any:
+    """The FlightInfo of a prepared statement, which is how the ADBC and JDBC drivers execute."""
+    handle = prepare(connection, sql)
     command = messages.CommandPreparedStatementQuery(prepared_statement_handle=handle)
     return connection.info(command, **headers)
 
@@ -320,10 +326,46 @@ def test_closing_the_session_stops_a_long_read(flight_sql: Open) -> None:
     eventually(lambda: is_idle(other))
 
 
+@pytest.mark.parametrize("value", [1, "text"])
+def test_long_read_announces_the_types_of_its_parameters(flight_sql: Open, value: Any) -> None:
+    connection = flight_sql()
+    slow = "SELECT ? AS v, count(*) AS n FROM range(100_000_000) r(x) WHERE x % 7 = 3"
+    handle = prepare(connection, slow)
+    command = messages.CommandPreparedStatementQuery(prepared_statement_handle=handle)
+    connection.put(command, pa.table({"v": [value]}))
+    for _ in range(2):
+        info = connection.info(command)
+        result = connection.fetch(info).read_all()
+        assert result.schema == info.schema
+        assert result["v"].to_pylist() == [value]
+
+
+def test_long_read_follows_changes_of_its_table(flight_sql: Open) -> None:
+    connection = flight_sql()
+    connection.query("CREATE TEMP TABLE growing AS SELECT 1 AS a")
+    slow = "FROM growing, (SELECT count(*) AS n FROM range(100_000_000) r(x) WHERE x % 7 = 3)"
+    handle = prepare(connection, slow)
+    command = messages.CommandPreparedStatementQuery(prepared_statement_handle=handle)
+    assert connection.fetch(connection.info(command)).read_all().column_names == ["a", "n"]
+    connection.query("ALTER TABLE growing ADD COLUMN b INTEGER")
+    assert connection.fetch(connection.info(command)).read_all().column_names == ["a", "b", "n"]
+
+
+def test_closing_the_statement_stops_a_long_read_that_is_not_fetched(
+    connect: Callable[..., Any], flight_sql: Open
+) -> None:
+    connection, observer = connect(), flight_sql()
+    with connection.cursor() as cursor:
+        cursor.execute(ENDLESS_QUERY)
+        assert observer.status()["statements_running"] == 1
+    with connection.cursor() as cursor:
+        assert rows(cursor, "SELECT 1") == [(1,)]
+
+
 def test_long_read_that_is_not_fetched_expires(
     start_server: Callable[..., ServerProcess], flight_sql: Open
 ) -> None:
-    server = start_server("--result-ttl-seconds", "0.2", "--session-sweep-seconds", "0.1")
+    server = start_server("--result-ttl-seconds", "1", "--session-sweep-seconds", "0.1")
     connection = flight_sql(server.url)
     execute_prepared(connection, ENDLESS_QUERY)
     eventually(lambda: is_idle(connection))

@@ -30,9 +30,7 @@ class WorkerThreads:
             tasks = self._idle.pop()  # the last one used: its stack is still in the CPU's cache
         except IndexError:
             tasks = queue.SimpleQueue()
-            threading.Thread(
-                target=self._work, args=(tasks,), name=self._name, daemon=True
-            ).start()
+            threading.Thread(target=self._work, args=(tasks,), name=self._name, daemon=True).start()
         tasks.put(function)
 
     def _work(self, tasks: _Tasks) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -13,11 +15,12 @@ import pyarrow.flight as flight
 from swanlake.protocol import AFFECTED_ROWS, encode, messages
 from swanlake.server.call import FlightCall
 from swanlake.server.errors import flight_errors
-from swanlake.sessions.execution.prepared import EMPTY_SCHEMA
+from swanlake.sessions.execution.prepared import EMPTY_SCHEMA, PreparedStatement
 from swanlake.sessions.registry import SessionRegistry
 from swanlake.sessions.results.pending import PendingResult
 from swanlake.sessions.results.stream import Outcome, ResultStream
 from swanlake.sessions.run import Run
+from swanlake.sessions.session import Session
 
 #: The statement handle of a result without rows.
 _NO_ROWS = b""
@@ -43,17 +46,29 @@ class Results:
             handle, schema, rows = stream.handle, stream.schema, stream.total_rows
         return flight_info(schema, descriptor, _ticket(handle), -1 if rows is None else rows)
 
-    def info_of_read(
-        self, run: Run, statement: Callable[[], Outcome], schema: Any, descriptor: Any
+    def info_of_prepared(
+        self, session: Session, run: Run, prepared: PreparedStatement, descriptor: Any
     ) -> Any:
-        """The FlightInfo of a statement that only reads, and whose columns are known.
+        """Executes a prepared statement; the FlightInfo whose ticket fetches its result.
 
-        A client cannot cancel a statement while it waits for the FlightInfo: some drivers hold a
-        lock then. So the answer does not wait for a statement that takes long, which goes on in the
-        background; its DoGet waits for it, and raises its errors.
+        Some drivers cannot cancel a statement before they have the FlightInfo. So the answer does
+        not wait for a read that takes long: it goes on in the background, and its DoGet waits for
+        it and raises its errors. A read that was quick the last time spares the change of thread.
         """
-        pending = self._registry.start(run, statement)
-        if pending.ends_within(_ANSWER_SECONDS):
+        schema = EMPTY_SCHEMA
+        if not prepared.was_quick:
+            schema = session.describe_execution(run, prepared)
+        prepared.last_run = run
+        # A copy: the client may bind other rows before the statement begins.
+        execute = partial(session.execute_prepared, run, replace(prepared))
+        if len(schema) == 0:
+            started = time.monotonic()
+            outcome = execute()
+            prepared.was_quick = time.monotonic() - started < _ANSWER_SECONDS
+            return self.info(outcome, descriptor)
+        pending = self._registry.start(run, execute, schema)
+        prepared.was_quick = pending.ends_within(_ANSWER_SECONDS)
+        if prepared.was_quick:
             return self.info(pending.outcome(), descriptor)
         self._registry.add_result(pending)
         return flight_info(schema, descriptor, _ticket(pending.handle))
@@ -73,12 +88,10 @@ class Results:
             return result
         try:
             with result.run.client_waiting(call.is_cancelled):
-                stream = result.outcome().stream
+                return result.stream()
         except BaseException:
             self._registry.release_result(result)
             raise
-        assert stream is not None
-        return stream
 
     def send_outcome(self, outcome: Outcome, call: FlightCall) -> Any:
         """The stream of a statement that the DoGet itself executed."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -65,13 +63,8 @@ class SwanLakeService(flight.FlightServerBase):
             if isinstance(command, messages.CommandStatementQuery):
                 outcome = session.execute(run, command.query, transaction_id(command))
             elif isinstance(command, messages.CommandPreparedStatementQuery):
-                # A copy: the client may bind other rows while this execution waits for its turn.
-                prepared = replace(session.prepared(command.prepared_statement_handle))
-                execute = partial(session.execute_prepared, run, prepared)
-                if prepared.is_described_read:
-                    schema = prepared.dataset_schema
-                    return self._results.info_of_read(run, execute, schema, descriptor)
-                outcome = execute()
+                prepared = session.prepared(command.prepared_statement_handle)
+                return self._results.info_of_prepared(session, run, prepared, descriptor)
             else:
                 raise Unsupported(f"{command.DESCRIPTOR.name} does not give a result set.")
             return self._results.info(outcome, descriptor)

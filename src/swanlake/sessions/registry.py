@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from swanlake._internal.worker_threads import WorkerThreads
 from swanlake.config import Settings
@@ -163,9 +164,9 @@ class SessionRegistry:
             closed = Counter(self._metrics.closed)
             return replace(self._metrics, active=len(self._slots), closed=closed)
 
-    def start(self, run: Run, statement: Callable[[], Outcome]) -> PendingResult:
-        """Executes a statement in the background."""
-        pending = PendingResult(run)
+    def start(self, run: Run, statement: Callable[[], Outcome], schema: Any) -> PendingResult:
+        """Executes a query in the background; ``schema`` is that of its result."""
+        pending = PendingResult(run, schema)
 
         def execute() -> None:
             with self.track(run):
@@ -185,6 +186,7 @@ class SessionRegistry:
             result = self._results.get(handle)
             if result is not None and result.run.session.identity == identity:
                 self._delivering[handle] = self._results.pop(handle)
+                result.run.mark_fetched()
                 return result
         raise NotFound(
             "There is no such result: it was fetched before, expired, or its session was closed. "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +21,8 @@ log = logging.getLogger("swanlake.sessions")
 #: Seconds between two checks whether the client is still connected. Under load gRPC takes a
 #: millisecond to answer and holds the GIL; cancellation by query id does not depend on it.
 _PROBE_INTERVAL = 0.2
+#: A client may close a statement before its fetch arrives, which is on its way then.
+_FETCH_SECONDS = 1.0
 
 
 class Run:
@@ -52,6 +55,9 @@ class Run:
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._client_is_gone: Callable[[], bool] | None = None
         self._probed_at = self.started
+        #: True once a client fetches the result.
+        self._is_fetched = False
+        self._stops_unfetched_at = math.inf
 
     def batch_id(self, table: str) -> BatchId | None:
         """The producer's id of the rows for a table; a statement can use it once per table."""
@@ -129,6 +135,16 @@ class Run:
                 self._stop = reason
             return self._interrupt()
 
+    def mark_fetched(self) -> None:
+        """A client fetches the result."""
+        with self._lock:
+            self._is_fetched = True
+
+    def stop_unless_fetched(self) -> None:
+        """The client closed the statement: if it does not fetch the result soon, it never will."""
+        with self._lock:
+            self._stops_unfetched_at = time.monotonic() + _FETCH_SECONDS
+
     def check(self) -> None:
         """Raises if the statement was cancelled, is past its deadline, or its client is gone."""
         with self._lock:
@@ -169,6 +185,8 @@ class Run:
             self._probed_at = now
             if self._client_is_gone is not None and self._client_is_gone():
                 self._stop = QueryCancelled("The client cancelled the statement or went away.")
+        if now > self._stops_unfetched_at and not self._is_fetched:
+            self._stop = QueryCancelled("The client closed the statement and fetched no result.")
         self._check_deadline()
 
     def _check_deadline(self) -> None:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from swanlake._internal.waiting import acquiring, wait
@@ -17,7 +18,7 @@ from swanlake.sessions.execution.client_rows import CLIENT_ROWS
 from swanlake.sessions.execution.engine_session import EngineSession
 from swanlake.sessions.execution.executor import StatementExecutor
 from swanlake.sessions.execution.parameters import ParameterExecutor
-from swanlake.sessions.execution.prepared import PreparedStatement
+from swanlake.sessions.execution.prepared import EMPTY_SCHEMA, PreparedStatement
 from swanlake.sessions.execution.router import enqueue_head
 from swanlake.sessions.ids import SessionKey
 from swanlake.sessions.results.stream import Outcome
@@ -116,7 +117,9 @@ class Session:
 
     def close_prepared(self, handle: bytes) -> None:
         """Forgets a prepared statement; one that does not exist is ignored."""
-        self._prepared.pop(handle, None)
+        prepared = self._prepared.pop(handle, None)
+        if prepared is not None and prepared.last_run is not None:
+            prepared.last_run.stop_unless_fetched()
 
     def execute_prepared(
         self, run: Run, prepared: PreparedStatement, transaction: bytes | None = None
@@ -124,6 +127,20 @@ class Session:
         """Runs a prepared statement, once per row that is bound to it."""
         with self._statement_lock(run, transaction):
             return self._run_bound(run, prepared.statements, prepared.bound)
+
+    def describe_execution(self, run: Run, prepared: PreparedStatement) -> Any:
+        """The columns that a prepared read will return now; empty if they cannot be known."""
+        if not prepared.is_read:
+            return EMPTY_SCHEMA
+        if prepared.is_recently_described and not prepared.last.parameters:
+            return prepared.dataset_schema
+        values = prepared.bound_values()
+        if values is None:
+            return EMPTY_SCHEMA
+        with self._statement_lock(run):
+            again = replace(prepared, dataset_schema=EMPTY_SCHEMA)
+            self._engine.call(run, self._executor.describe, again, values)
+            return again.dataset_schema
 
     def execute_bound(
         self, run: Run, sql: str, bound: list[Any], transaction: bytes | None = None

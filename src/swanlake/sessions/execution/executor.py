@@ -140,7 +140,12 @@ class StatementExecutor:
         except STATEMENT_ERRORS as error:
             self.session.fail(error, statement)
 
-    def describe(self, connection: duckdb.DuckDBPyConnection, prepared: PreparedStatement) -> None:
+    def describe(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        prepared: PreparedStatement,
+        values: dict[str, Any] | None = None,
+    ) -> None:
         """Fills in the schemas of a prepared statement."""
         if len(prepared.statements) > 1:
             return  # the statements before the last may create what it reads
@@ -163,5 +168,6 @@ class StatementExecutor:
             statement, views = query.statement, query.views
         with self._queue_tables.empty(views):
             self.session.retry_with_catalogs(
-                statement, lambda: describe(connection, prepared, statement, procedure, target)
+                statement,
+                lambda: describe(connection, prepared, statement, procedure, target, values),
             )

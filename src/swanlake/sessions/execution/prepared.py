@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,14 +10,18 @@ import duckdb
 import pyarrow as pa
 
 from swanlake.errors import InvalidRequest
+from swanlake.sessions.execution import binding
 from swanlake.sessions.ids import new_handle
 from swanlake.sessions.procedures.base import Procedure
 from swanlake.sessions.results.wire import WireFormat
+from swanlake.sessions.run import Run
 from swanlake.sql.hints import parameter_hints
 from swanlake.sql.quoting import unquoted
 from swanlake.sql.statement import Kind, Statement, parse
 
 EMPTY_SCHEMA = pa.schema([])
+#: A client that prepares a statement to execute it once does so at once.
+_RECENT_SECONDS = 1.0
 
 
 @dataclass
@@ -29,6 +34,10 @@ class PreparedStatement:
     dataset_schema: Any = EMPTY_SCHEMA
     parameter_schema: Any = EMPTY_SCHEMA
     bound: list[Any] | None = None
+    described_at: float = field(default_factory=time.monotonic)
+    #: The latest execution, and whether it ended at once.
+    last_run: Run | None = None
+    was_quick: bool = False
 
     def __post_init__(self) -> None:
         if any(statement.parameters for statement in self.statements[:-1]):
@@ -39,10 +48,25 @@ class PreparedStatement:
         return self.statements[-1]
 
     @property
-    def is_described_read(self) -> bool:
-        """True if it certainly changes nothing, and its columns are known before it runs."""
+    def is_read(self) -> bool:
+        """True for a single query that certainly changes nothing."""
         is_read = self.last.kind is Kind.QUERY and not self.last.may_write
-        return is_read and len(self.statements) == 1 and len(self.dataset_schema) > 0
+        return is_read and len(self.statements) == 1
+
+    @property
+    def is_recently_described(self) -> bool:
+        """True for the first execution right after the description; tables may change later."""
+        return self.last_run is None and time.monotonic() < self.described_at + _RECENT_SECONDS
+
+    def bound_values(self) -> dict[str, Any] | None:
+        """The first row that is bound, by parameter; None if it has no exact Python values."""
+        if not self.last.parameters:
+            return {}
+        if not self.bound or self.bound[0].num_rows == 0:
+            return None
+        order = binding.arrange(self.bound[0].schema, self.last.parameters)
+        values = binding.plain_values(binding.bindable(self.bound[0], order), 0)
+        return None if values is None else dict(zip(self.last.parameters, values, strict=True))
 
     @property
     def is_update(self) -> bool:
@@ -55,29 +79,35 @@ def describe(
     statement: Statement,
     procedure: Procedure | None = None,
     target: Any = None,
+    values: dict[str, Any] | None = None,
 ) -> None:
     """Fills in the schemas of a prepared statement, from the statement as DuckDB runs it.
 
-    ``target`` is the schema of the table of an INSERT, where that is known. Raises DuckDB's error
+    ``target`` is the schema of the table of an INSERT, where that is known. With the ``values`` of
+    an execution, only the result is described: its types may depend on them. Raises DuckDB's error
     for a statement that cannot be bound, such as one with an unknown table.
     """
     if procedure is not None:
         prepared.dataset_schema = procedure.schema
     elif statement.kind is Kind.QUERY:
-        prepared.dataset_schema = dataset_schema(connection, statement)
-    if statement.parameters:
+        prepared.dataset_schema = dataset_schema(connection, statement, values)
+    if statement.parameters and values is None:
         schema = _parameter_schema(connection, statement, prepared.dataset_schema, target)
         prepared.parameter_schema = schema
 
 
-def dataset_schema(connection: duckdb.DuckDBPyConnection, statement: Statement) -> Any:
+def dataset_schema(
+    connection: duckdb.DuckDBPyConnection,
+    statement: Statement,
+    values: dict[str, Any] | None = None,
+) -> Any:
     """The columns of a query's result; empty where they cannot be known before it runs."""
     probe = statement.probe()
     if probe is None:
         return EMPTY_SCHEMA
     try:
         [probing] = parse(connection, probe)
-        connection.execute(probing.parsed, dict.fromkeys(probing.parameters))
+        connection.execute(probing.parsed, values or dict.fromkeys(probing.parameters))
         return WireFormat(connection.to_arrow_reader(1).schema).schema
     except (duckdb.ParserException, duckdb.BinderException, duckdb.InvalidInputException):
         # Some statements are not allowed in a FROM, and some cannot be bound to NULLs.

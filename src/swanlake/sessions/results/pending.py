@@ -5,20 +5,22 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 from swanlake._internal.waiting import wait
-from swanlake.errors import QueryCancelled, SwanLakeError
-from swanlake.sessions.results.stream import Outcome
+from swanlake.errors import QueryCancelled, QueryError, SwanLakeError
+from swanlake.sessions.results.stream import Outcome, ResultStream
 from swanlake.sessions.run import Run
 
 
 class PendingResult:
     """The result of a statement that a background thread executes."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, schema: Any) -> None:
         self.run = run
         self.handle = run.handle
         self.created = time.monotonic()
+        self._schema = schema
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._outcome: Outcome | None = None
@@ -49,6 +51,17 @@ class PendingResult:
             raise self._error
         assert self._outcome is not None
         return self._outcome
+
+    def stream(self) -> ResultStream:
+        """Waits for the rows; raises if they are not what was announced."""
+        stream = self.outcome().stream
+        if stream is None or stream.schema != self._schema:
+            raise QueryError(
+                "A table of the statement was altered since the statement was prepared; prepare it "
+                "again.",
+                identifier="RESULT_SCHEMA_CHANGED",
+            )
+        return stream
 
     def abandon(self, reason: SwanLakeError) -> None:
         """Stops the statement; no client will fetch its result."""
