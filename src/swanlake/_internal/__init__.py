@@ -1,3 +1,11 @@
-"""Mechanisms that several packages share: waiting, back-off, worker processes, caches, files."""
+"""Mechanisms that several packages share: waiting, back-off, workers, caches, files."""
 
-__all__ = ["backoff", "disk", "free_list", "lru_cache", "subprocess_rpc", "waiting"]
+__all__ = [
+    "backoff",
+    "disk",
+    "free_list",
+    "lru_cache",
+    "subprocess_rpc",
+    "waiting",
+    "worker_threads",
+]

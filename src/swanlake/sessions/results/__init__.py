@@ -1,7 +1,8 @@
 """Rows on their way between clients and statements.
 
-``stream`` delivers a result batch by batch, in the Arrow types of ``wire``; ``uploads`` receives
-rows from a client. Both keep what does not fit into memory in a ``spill`` buffer.
+``stream`` delivers a result batch by batch, in the Arrow types of ``wire``; ``pending`` is a result
+that is still computed; ``uploads`` receives rows from a client. What does not fit into memory is in
+a ``spill`` buffer.
 """
 
-__all__ = ["stream"]
+__all__ = ["pending", "stream"]
