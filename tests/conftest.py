@@ -21,7 +21,8 @@ from tests.server_process import ServerProcess
 from tests.stock_duckdb import stock_duckdb
 
 # An installed package registers its dialect with SQLAlchemy; a checkout may not be installed.
-registry.register("swanlake", "swanlake.client.sqlalchemy_dialect", "SwanLakeDialect")
+for dialect in ("swanlake", "swanlake.flightsql"):
+    registry.register(dialect, "swanlake.client.sqlalchemy_dialect", "SwanLakeDialect")
 
 # Most of the CPU time of a server's start are its imports.
 preloaded.install()

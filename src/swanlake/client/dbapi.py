@@ -21,7 +21,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from swanlake.client.api.result import row_tuples
+from swanlake.client.api.rows import row_tuples
 from swanlake.client.api.stream import ResultStream
 from swanlake.client.client import FlightSQLClient
 from swanlake.client.transport.parameters import ParameterRow, Parameters, table_from_rows

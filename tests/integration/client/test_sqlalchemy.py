@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 import sqlalchemy as sa
 from sqlalchemy import exc
+from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from swanlake import errors
@@ -60,7 +61,7 @@ MANY_TYPES: dict[str, tuple[Any, Any]] = {
     "clock": (sa.Time, dt.time(1, 2, 3)),
     "moment": (sa.DateTime, dt.datetime(2020, 1, 2, 3, 4, 5, 6)),
     "zoned": (sa.DateTime(timezone=True), dt.datetime(2020, 1, 2, tzinfo=dt.UTC)),
-    "span": (sa.Interval, dt.timedelta(days=3, seconds=5)),
+    "span": (sa.Interval, dt.timedelta(days=103, seconds=5)),
     "name": (sa.Uuid, uuid.UUID("e9a1c0f2-7f3b-4d7c-8a11-0123456789ab")),
     "color": (sa.Enum(Color), Color.blue),
     "document": (sa.JSON, {"k": "v", "n": 5, "a": [1, None]}),
@@ -92,6 +93,16 @@ def test_values_of_all_types_round_trip(engine: sa.Engine) -> None:
     assert sa.inspect(engine).has_table('Many "types')
     table.drop(engine)
     assert not sa.inspect(engine).has_table('Many "types')
+
+
+def test_interval_literals_are_stored(engine: sa.Engine) -> None:
+    span = dt.timedelta(days=103, seconds=4)
+    table = sa.Table("sa_spans", sa.MetaData(), sa.Column("span", sa.Interval))
+    table.create(engine)
+    with engine.begin() as connection:
+        insert = table.insert().values(span=sa.literal(span, literal_execute=True))
+        connection.execute(insert)
+        assert connection.scalars(sa.select(table.c.span)).all() == [span]
 
 
 def test_insert_select_update_delete(engine: sa.Engine) -> None:
@@ -140,9 +151,42 @@ def test_no_autoincrement(engine: sa.Engine) -> None:
     key = sa.Column("id", sa.Integer, primary_key=True)
     table = sa.Table("sa_numbers", sa.MetaData(), key, sa.Column("s", sa.String))
     table.create(engine)
-    assert sa.inspect(engine).get_columns("sa_numbers")[0]["autoincrement"] is False
-    with engine.connect() as connection, pytest.raises(exc.IntegrityError):
+    refused = pytest.raises(exc.StatementError, match=r"no autoincrement: assign sa_numbers\.id")
+    with engine.connect() as connection, refused:
         connection.execute(table.insert(), {"s": "without a number"})
+
+
+def test_decimals_and_floats_share_a_column(engine: sa.Engine) -> None:
+    columns: list[sa.Column[Any]] = [
+        sa.Column("n", sa.Integer),
+        sa.Column("d", sa.Numeric(12, 4)),
+        sa.Column("f", sa.Float),
+    ]
+    table = sa.Table("sa_mixed", sa.MetaData(), *columns)
+    table.create(engine)
+    values = [(1, Decimal("0.1"), 0.1), (2, 0.1, Decimal("0.1")), (3, 2, None)]
+    with engine.begin() as connection:
+        connection.execute(table.insert(), [dict(zip("ndf", row, strict=True)) for row in values])
+        rows = connection.execute(sa.select(table).order_by(table.c.n)).all()
+        assert rows == [(1, Decimal("0.1"), 0.1), (2, Decimal("0.1"), 0.1), (3, 2, None)]
+        half = connection.scalar(sa.select(table.c.d / sa.literal(4, sa.Numeric())).limit(1))
+        assert isinstance(half, Decimal)  # DuckDB divides decimals to a DOUBLE
+        whole = connection.scalar(sa.select(sa.literal(5.52) // sa.literal(2.4)))
+        assert whole == 2
+
+
+def test_duckdb_expressions(engine: sa.Engine) -> None:
+    text, number = sa.column("s", sa.String), sa.column("i", sa.Integer)
+    rows = sa.values(number, text, name="v").data([(5, "aXbX"), (5, "b")])
+    with engine.connect() as connection:
+        queries: list[tuple[Any, Any]] = [
+            (sa.select(number.bitwise_xor(3)), [(6,), (6,)]),
+            (sa.select(text.regexp_replace("x", "-", flags="gi")), [("a-b-",), ("b",)]),
+            (sa.select(text).where(text.regexp_match("^A", flags="i")), [("aXbX",)]),
+            (sa.select(number).ext(distinct_on(number)), [(5,)]),
+        ]
+        for query, expected in queries:
+            assert connection.execute(query.select_from(rows)).all() == expected, str(query)
 
 
 class Base(DeclarativeBase):
@@ -307,6 +351,50 @@ def test_columns_are_reflected(reflected: sa.Engine) -> None:
     assert [one["name"] for one in inspector.get_columns("narrow", "sa_schema")] == ["i", "s"]
 
 
+def test_schema_of_another_catalog(engine: sa.Engine, server: ServerProcess) -> None:
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.exec_driver_sql("CALL swanlake_create_catalog('sa_far')")
+    schema = "sa_far.Some Day"
+    other = sa.create_engine(url_of(server).set(database="sa_far"))
+    run(other, 'CREATE SCHEMA "Some Day"')
+    other.dispose()
+    columns = [sa.Column("i", sa.Integer, comment="a number")]
+    table = sa.Table("away", sa.MetaData(), *columns, schema=schema, comment="a table")
+    with engine.connect() as connection:
+        inspector = sa.inspect(connection)  # the first statement that names the catalog
+        assert inspector.has_schema(schema)
+        assert inspector.get_table_names(schema) == []
+        connection.rollback()
+        table.create(connection)
+        connection.execute(table.insert(), {"i": 1})
+        connection.commit()
+        assert connection.execute(sa.select(table)).all() == [(1,)]
+        inspector.clear_cache()
+        assert inspector.get_table_names(schema) == ["away"]
+        assert inspector.get_columns("away", schema)[0].get("comment") == "a number"
+        assert inspector.get_table_comment("away", schema) == {"text": "a table"}
+        again = sa.Table("away", sa.MetaData(), autoload_with=connection, schema=schema)
+        assert connection.execute(sa.select(again)).all() == [(1,)]
+        assert not inspector.has_table("away", "sa_nowhere.main")
+        assert not inspector.has_table("away", "sa_far.nothing")
+        assert inspector.get_view_names("sa_nowhere.main") == []
+        assert not inspector.has_schema("sa_nowhere.main")
+        assert connection.execute(sa.select(table.c.i)).scalar() == 1  # after unknown names
+
+
+def test_every_question_about_a_table_has_an_answer(reflected: sa.Engine) -> None:
+    inspector = sa.inspect(reflected)
+    assert inspector.get_table_options("wide", "sa_schema") == {}
+    assert inspector.get_multi_table_options("sa_schema") == {("sa_schema", "wide"): {}}
+    assert inspector.get_multi_table_comment("sa_schema") == {
+        ("sa_schema", "wide"): {"text": "a wide one"}
+    }
+    assert inspector.get_materialized_view_names("sa_schema") == []
+    assert not inspector.has_sequence("nothing")
+    assert not inspector.has_index("wide", "nothing", "sa_schema")
+    assert inspector.get_sorted_table_and_fkc_names("sa_schema") == [("wide", []), (None, [])]
+
+
 def test_no_keys_and_indexes_are_reflected(reflected: sa.Engine) -> None:
     inspector = sa.inspect(reflected)
     assert inspector.get_pk_constraint("wide", "sa_schema")["constrained_columns"] == []
@@ -320,8 +408,17 @@ def test_missing_table_raises_no_such_table(reflected: sa.Engine) -> None:
     inspector = sa.inspect(reflected)
     with pytest.raises(exc.NoSuchTableError):
         inspector.get_columns("nowhere")
-    with pytest.raises(exc.NoSuchTableError):
-        inspector.get_table_comment("nowhere")
+    for method in (
+        inspector.get_table_comment,
+        inspector.get_table_options,
+        inspector.get_pk_constraint,
+        inspector.get_foreign_keys,
+        inspector.get_indexes,
+        inspector.get_unique_constraints,
+        inspector.get_check_constraints,
+    ):
+        with pytest.raises(exc.NoSuchTableError):
+            method("nowhere")
     with pytest.raises(exc.NoSuchTableError):
         inspector.get_view_definition("wide", "sa_schema")
     with pytest.raises(exc.NoSuchTableError):
@@ -358,6 +455,40 @@ def test_temporary_tables_are_private_to_their_connection(engine: sa.Engine) -> 
         connection.execute(mine.insert(), {"id": 1})
         with pytest.raises(exc.IntegrityError):
             connection.execute(mine.insert(), {"id": 1})
+
+
+def test_constraints_of_temporary_tables_are_reflected(engine: sa.Engine) -> None:
+    with engine.connect() as connection:
+        for sql in (
+            """CREATE TEMP TABLE sa_parent_tmp (
+                a INTEGER, b INTEGER, c INTEGER CHECK (c > 0), PRIMARY KEY (a, b), UNIQUE (c))""",
+            """CREATE TEMP TABLE sa_child_tmp (
+                x INTEGER, y INTEGER, FOREIGN KEY (x, y) REFERENCES sa_parent_tmp (a, b))""",
+            "CREATE TEMP SEQUENCE sa_numbers_tmp",
+        ):
+            connection.exec_driver_sql(sql)
+        inspector = sa.inspect(connection)
+        assert inspector.get_pk_constraint("sa_parent_tmp")["constrained_columns"] == ["a", "b"]
+        unique = inspector.get_unique_constraints("sa_parent_tmp")
+        assert [key["column_names"] for key in unique] == [["c"]]
+        checks = inspector.get_check_constraints("sa_parent_tmp")
+        assert [check["sqltext"] for check in checks] == ["(c > 0)"]
+        (key,) = inspector.get_foreign_keys("sa_child_tmp")
+        assert (key["constrained_columns"], key["referred_table"], key["referred_columns"]) == (
+            ["x", "y"],
+            "sa_parent_tmp",
+            ["a", "b"],
+        )
+        assert inspector.has_sequence("sa_numbers_tmp")
+
+
+def test_json_functions_of_the_engine_are_used(server: ServerProcess) -> None:
+    engine = sa.create_engine(
+        url_of(server), json_serializer=lambda value: "[7]", json_deserializer=lambda text: text * 2
+    )
+    with engine.connect() as connection:
+        assert connection.scalar(sa.select(sa.literal({}, sa.JSON))) == "[7][7]"
+    engine.dispose()
 
 
 def test_queries_of_superset(reflected: sa.Engine) -> None:

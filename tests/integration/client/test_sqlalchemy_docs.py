@@ -1,4 +1,4 @@
-"""The examples of docs/sqlalchemy.md run as they stand."""
+"""The examples of docs/sqlalchemy.md and docs/clients.md run as they stand."""
 
 from __future__ import annotations
 
@@ -7,15 +7,20 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from swanlake.client.sqlalchemy_dialect import _OPTIONS
+from swanlake.client.sqlalchemy_dialect import (
+    _OPTIONS,
+    alembic_impl,  # noqa: F401 - an installed package registers it with Alembic
+)
 from tests.server_process import ServerProcess
 
-DOCUMENT = (Path(__file__).parents[3] / "docs" / "sqlalchemy.md").read_text()
+DOCS = Path(__file__).parents[3] / "docs"
+DOCUMENT = (DOCS / "sqlalchemy.md").read_text()
+POLARS = (DOCS / "clients.md").read_text().split("\n## Polars\n")[1].split("\n## ")[0]
 
 
-def test_sqlalchemy_examples_run(start_server: Callable[..., ServerProcess]) -> None:
+def test_examples_run(start_server: Callable[..., ServerProcess]) -> None:
     server = start_server()
-    for example in re.findall(r"```python\n(.*?)```", DOCUMENT, re.DOTALL):
+    for example in re.findall(r"```python\n(.*?)```", DOCUMENT + POLARS, re.DOTALL):
         names: dict[str, object] = {}
         exec(example.replace("127.0.0.1:4214", f"127.0.0.1:{server.port}"), names)
         if "engine" in names:

@@ -124,6 +124,18 @@ def test_table_from_sequences() -> None:
     assert table["1"].to_pylist() == [1, 2**70]
 
 
+def test_floats_next_to_decimals_keep_their_digits() -> None:
+    table = table_from_rows([(Decimal("0.25"),), (0.1,), (3,), (None,)])
+    assert table is not None
+    assert table["1"].to_pylist() == [Decimal("0.25"), Decimal("0.10"), Decimal("3.00"), None]
+
+
+def test_days_of_a_timedelta_are_apart_from_its_time() -> None:
+    table = table_from_rows([(dt.timedelta(days=103, microseconds=4),), (None,)])
+    assert table is not None
+    assert table["1"].to_pylist() == [pa.MonthDayNano([0, 103, 4_000]), None]
+
+
 def test_table_from_dicts_ignores_key_order() -> None:
     table = table_from_rows([{"a": 1, "b": "x"}, {"b": "y", "a": 2}])
     assert table is not None

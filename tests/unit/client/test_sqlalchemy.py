@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import tomllib
+import uuid
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import sqlalchemy as sa
 from sqlalchemy import exc
 from sqlalchemy.engine import make_url
-from sqlalchemy.schema import CreateIndex, CreateTable
+from sqlalchemy.schema import CreateIndex, CreateSchema, CreateTable
 
 from swanlake import dbapi
 from swanlake.client.sqlalchemy_dialect import SwanLakeDialect
+from swanlake.client.sqlalchemy_dialect.catalog import SchemaName
 from swanlake.client.sqlalchemy_dialect.types import HUGEINT, MAP, STRUCT, UNION, parse_type
 from swanlake.errors import ClientClosed, ConfigError, ConnectionLost, QueryError, SessionLost
 
@@ -27,8 +30,11 @@ def text_of(statement: Any, **options: Any) -> str:
 
 def test_package_registers_the_dialect() -> None:
     project = tomllib.loads(PYPROJECT.read_text())["project"]
-    module, name = project["entry-points"]["sqlalchemy.dialects"]["swanlake"].split(":")
-    assert f"{module}:{name}" == f"{SwanLakeDialect.__module__}:{SwanLakeDialect.__name__}"
+    entry = f"{SwanLakeDialect.__module__}:{SwanLakeDialect.__name__}"
+    assert project["entry-points"]["sqlalchemy.dialects"] == {
+        SwanLakeDialect.name: entry,
+        f"{SwanLakeDialect.name}.{SwanLakeDialect.driver}": entry,
+    }
     assert project["optional-dependencies"]["sqlalchemy"]
 
 
@@ -134,6 +140,28 @@ def test_names_are_quoted_if_needed() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("schema", "sql", "parts"),
+    [
+        ("s", "s.t", (None, "s")),
+        ("other.s", "other.s.t", ("other", "s")),
+        ("Other.Some Day", '"Other"."Some Day".t', ("Other", "Some Day")),
+        ('"a.b"', '"a.b".t', (None, "a.b")),
+        ('c."a""."', 'c."a"".".t', ("c", 'a".')),
+        (sa.quoted_name("a.b", quote=True), '"a.b".t', (None, "a.b")),
+        ("a.b.c", '"a.b.c".t', (None, "a.b.c")),
+    ],
+)
+def test_schema_may_name_its_catalog(
+    schema: str, sql: str, parts: tuple[str | None, str | None]
+) -> None:
+    assert SchemaName.parse(schema) == SchemaName(*parts)
+    assert text_of(sa.select(sa.literal_column("1")).select_from(sa.table("t", schema=schema))) == (
+        f"SELECT 1 FROM {sql}"
+    )
+    assert text_of(CreateSchema(schema)) == f"CREATE SCHEMA {sql[:-2]}"
+
+
 def test_reserved_words_are_quoted() -> None:
     duckdb = pytest.importorskip("duckdb")
     sql = "SELECT keyword_name FROM duckdb_keywords() WHERE keyword_category = 'reserved'"
@@ -156,6 +184,8 @@ def test_expressions_compile_to_duckdb_sql() -> None:
     x, j = sa.column("x", sa.Integer), sa.column("j", sa.JSON)
     as_text = {"compile_kwargs": {"literal_binds": True}}
     assert text_of(x // 2, **as_text) == "x // 2"
+    assert text_of(x // sa.literal(2.5), **as_text) == "floor(x / 2.5)"
+    assert text_of(sa.cast(x, sa.VARBINARY(9))) == "CAST(x AS BLOB)"
     assert text_of(sa.column("s", sa.String).regexp_match("^a"), **as_text) == (
         "regexp_matches(s, '^a')"
     )
@@ -174,6 +204,45 @@ def test_create_table_omits_unsupported_constraints() -> None:
     with pytest.warns(exc.SAWarning, match="no ForeignKeyConstraint: table child is made without"):
         assert text_of(CreateTable(child)) == "CREATE TABLE child ( of INTEGER )"
     assert text_of(CreateIndex(next(iter(child.indexes)))).startswith("SELECT 'DuckLake has no")
+
+
+@pytest.mark.parametrize("source", [sa.Identity(), sa.Sequence("numbers")])
+def test_identity_and_sequence_are_refused(source: Any) -> None:
+    table = sa.Table("t", sa.MetaData(), sa.Column("id", sa.Integer, source, primary_key=True))
+    with pytest.raises(exc.CompileError, match=r"give column t\.id a default in Python"):
+        text_of(CreateTable(table))
+
+
+@pytest.mark.parametrize(
+    ("kind", "column", "needed"),
+    [
+        (sa.Float(), pa.float64(), False),
+        (sa.Float(), pa.decimal128(10, 2), True),
+        (sa.Float(asdecimal=True), pa.float64(), True),
+        (sa.Numeric(10, 2), pa.decimal128(10, 2), False),
+        (sa.Numeric(10, 2), pa.float64(), True),
+        (sa.Numeric(10, 2), None, True),
+        (sa.Time(), pa.time64("us"), False),
+        (sa.Time(timezone=True), pa.string(), True),
+        (HUGEINT(), pa.int64(), False),
+        (HUGEINT(), pa.decimal128(38, 0), True),
+        (sa.DateTime(), pa.timestamp("us"), False),
+        (sa.String(), pa.string(), False),
+    ],
+    ids=str,
+)
+def test_values_are_converted_only_where_needed(kind: Any, column: Any, needed: bool) -> None:
+    processor = kind.dialect_impl(DIALECT).result_processor(DIALECT, column)
+    assert (processor is not None) == needed
+
+
+def test_uuid_as_text_has_no_hyphens() -> None:
+    kind = sa.Uuid(native_uuid=False).dialect_impl(DIALECT)
+    key = uuid.UUID("e9a1c0f2-7f3b-4d7c-8a11-0123456789ab")
+    bind, result = kind.bind_processor(DIALECT), kind.result_processor(DIALECT, pa.string())
+    assert bind is not None
+    assert result is not None
+    assert (bind(key), result(key.hex)) == (key.hex, key)
 
 
 def test_temporary_table_has_its_constraints() -> None:

@@ -6,14 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from swanlake.client.api.rows import row_dicts, row_tuples
+
 if TYPE_CHECKING:
     import pandas
     import polars
-
-
-def row_tuples(rows: Any) -> list[tuple[Any, ...]]:
-    """The rows of a table or a batch as tuples of Python values."""
-    return list(zip(*(column.to_pylist() for column in rows.columns), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +65,7 @@ class QueryResult:
 
     def to_pylist(self) -> list[dict[str, Any]]:
         """A list of dicts, one per row."""
-        return list(self.table.to_pylist())
+        return row_dicts(self.table)
 
     def rows(self) -> list[tuple[Any, ...]]:
         """A list of tuples, one per row."""
@@ -83,7 +80,7 @@ class QueryResult:
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         for batch in self.table.to_batches():
-            yield from batch.to_pylist()
+            yield from row_dicts(batch)
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         return self.table.__arrow_c_stream__(requested_schema)

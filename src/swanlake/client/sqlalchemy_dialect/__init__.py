@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partialmethod
 from types import ModuleType
 from typing import Any
@@ -48,6 +48,13 @@ class ExecutionContext(default.DefaultExecutionContext):
     def create_server_side_cursor(self) -> Any:
         return self.create_default_cursor()
 
+    def get_insert_default(self, column: Any) -> Any:
+        if column.default is None and column.server_default is None:
+            raise exc.InvalidRequestError(
+                f"DuckLake has no autoincrement: assign {column} in every row that is inserted."
+            )
+        return super().get_insert_default(column)  # type: ignore[no-untyped-call]
+
 
 class SwanLakeDialect(default.DefaultDialect):
     """DuckDB's SQL over Flight SQL, on tables of a DuckLake."""
@@ -76,13 +83,22 @@ class SwanLakeDialect(default.DefaultDialect):
     div_is_floordiv = False
     # DuckLake has neither row numbers nor RETURNING.
     supports_sequences = False
+    preexecute_autoincrement_sequences = True  # asks get_insert_default for a missing key
     postfetch_lastrowid = False
     insert_returning = update_returning = delete_returning = False
     use_insertmanyvalues = False
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(
+        self,
+        json_serializer: Callable[[Any], str] | None = None,
+        json_deserializer: Callable[[str], Any] | None = None,
+        **options: Any,
+    ) -> None:
         # DuckDB does not number the ? of UPDATE … FROM and DELETE … USING in textual order.
         super().__init__(**{"paramstyle": "numeric_dollar", **options})
+        # SQLAlchemy's JSON type looks for these names.
+        self._json_serializer = json_serializer
+        self._json_deserializer = json_deserializer
 
     @classmethod
     def import_dbapi(cls) -> ModuleType:
@@ -184,10 +200,27 @@ class SwanLakeDialect(default.DefaultDialect):
     get_temp_table_names = partialmethod(_names, is_view=False, temporary=True)
     get_temp_view_names = partialmethod(_names, is_view=True, temporary=True)
 
+    @reflection.cache
     def has_table(
         self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
     ) -> bool:
         return catalog.relation(connection, schema, table_name) is not None
+
+    @reflection.cache
+    def has_schema(self, connection: Connection, schema_name: str, **kw: Any) -> bool:
+        name = catalog.SchemaName.parse(schema_name)
+        return name.schema in catalog.schemas(connection, name.catalog)
+
+    def has_sequence(
+        self, connection: Connection, sequence_name: str, schema: str | None = None, **kw: Any
+    ) -> bool:
+        return sequence_name in self.get_sequence_names(connection, schema, **kw)
+
+    @reflection.cache
+    def get_sequence_names(
+        self, connection: Connection, schema: str | None = None, **kw: Any
+    ) -> list[str]:
+        return catalog.sequences(connection, schema)
 
     @reflection.cache
     def get_columns(
@@ -218,7 +251,7 @@ class SwanLakeDialect(default.DefaultDialect):
     def get_view_definition(
         self, connection: Connection, view_name: str, schema: str | None = None, **kw: Any
     ) -> str:
-        view = self._existing(connection, view_name, schema)
+        view = self._existing(connection, view_name, schema, **kw)
         if not view.is_view or view.sql is None:
             raise exc.NoSuchTableError(f"{_full_name(schema, view_name)} is not a view")
         return view.sql
@@ -226,26 +259,94 @@ class SwanLakeDialect(default.DefaultDialect):
     def get_table_comment(
         self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
     ) -> Any:
-        return {"text": self._existing(connection, table_name, schema).comment}
+        return {"text": self._existing(connection, table_name, schema, **kw).comment}
+
+    def get_table_options(
+        self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
+    ) -> Any:
+        self._existing(connection, table_name, schema, **kw)
+        return {}
+
+    def get_indexes(
+        self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
+    ) -> Any:
+        self._existing(connection, table_name, schema, **kw)
+        return []
 
     def get_pk_constraint(
         self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
     ) -> Any:
+        keys = self._constraints_of(connection, table_name, schema, "PRIMARY KEY", **kw)
+        for key in keys:
+            return {"constrained_columns": key.columns, "name": key.name}
         return {"constrained_columns": [], "name": None}
 
-    def _none(self, connection: Connection, *args: Any, **kw: Any) -> Any:
+    def get_unique_constraints(
+        self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
+    ) -> Any:
+        keys = self._constraints_of(connection, table_name, schema, "UNIQUE", **kw)
+        return [{"name": key.name, "column_names": key.columns} for key in keys]
+
+    def get_check_constraints(
+        self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
+    ) -> Any:
+        checks = self._constraints_of(connection, table_name, schema, "CHECK", **kw)
+        return [{"name": check.name, "sqltext": check.expression} for check in checks]
+
+    def get_foreign_keys(
+        self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
+    ) -> Any:
+        keys = self._constraints_of(connection, table_name, schema, "FOREIGN KEY", **kw)
+        return [
+            {
+                "name": key.name,
+                "constrained_columns": key.columns,
+                "referred_schema": schema,
+                "referred_table": key.referred_table,
+                "referred_columns": key.referred_columns,
+                "options": {},
+            }
+            for key in keys
+        ]
+
+    def get_materialized_view_names(
+        self, connection: Connection, schema: str | None = None, **kw: Any
+    ) -> list[str]:
         return []
 
-    # DuckLake has none of these.
-    get_foreign_keys = get_indexes = _none
-    get_unique_constraints = get_check_constraints = _none
-    get_materialized_view_names = get_sequence_names = _none
+    @reflection.cache
+    def _constraints(
+        self, connection: Connection, schema: str | None = None, **kw: Any
+    ) -> list[catalog.Constraint]:
+        return catalog.constraints(connection, schema)
 
-    def _existing(self, connection: Connection, name: str, schema: str | None) -> catalog.Relation:
-        relation = catalog.relation(connection, schema, name)
-        if relation is None:
+    def _constraints_of(
+        self, connection: Connection, name: str, schema: str | None, kind: str, **kw: Any
+    ) -> list[catalog.Constraint]:
+        table = self._existing(connection, name, schema, **kw)
+        identity = (table.name.lower(), table.temporary, kind)
+        return [
+            constraint
+            for constraint in self._constraints(
+                connection, schema=schema, info_cache=kw.get("info_cache")
+            )
+            if (constraint.relation, constraint.temporary, constraint.kind) == identity
+        ]
+
+    def _existing(
+        self, connection: Connection, name: str, schema: str | None, **kw: Any
+    ) -> catalog.Relation:
+        """The table or view, from the cached list of its schema."""
+        relations = [
+            relation
+            for relation in self._relations(
+                connection, schema=schema, info_cache=kw.get("info_cache")
+            )
+            if relation.name.lower() == name.lower()
+        ]
+        if not relations:
             raise exc.NoSuchTableError(_full_name(schema, name))
-        return relation
+        return max(relations, key=lambda relation: relation.temporary)
 
 
 def _full_name(schema: str | None, name: str) -> str:

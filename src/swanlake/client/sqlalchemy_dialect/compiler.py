@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
+from sqlalchemy import exc, util
 from sqlalchemy import types as sqltypes
-from sqlalchemy import util
 from sqlalchemy.sql import compiler, expression
+
+from swanlake.client.sqlalchemy_dialect.catalog import SchemaName
 
 _RESERVED = """
     all analyse analyze and any array as asc asymmetric both case cast check collate column
@@ -25,9 +28,15 @@ _RESERVED = """
 
 
 class IdentifierPreparer(compiler.IdentifierPreparer):
-    """Quotes DuckDB's keywords."""
+    """Quotes DuckDB's keywords, and each part of ``catalog.schema``."""
 
     reserved_words = set(_RESERVED.split())  # noqa: RUF012 - as in its base class
+
+    def quote_schema(self, schema: str) -> str:
+        return ".".join(self.quote(part) for part in SchemaName.parse(schema).parts)
+
+    def format_schema(self, name: str) -> str:
+        return self.quote_schema(name)
 
 
 class SQLCompiler(compiler.SQLCompiler):
@@ -61,16 +70,40 @@ class SQLCompiler(compiler.SQLCompiler):
         )
 
     def visit_floordiv_binary(self, binary: Any, operator: Any, **kw: Any) -> str:
-        return f"{self.process(binary.left, **kw)} // {self.process(binary.right, **kw)}"
+        # DuckDB's // divides only integers; it is the same as / for others.
+        if all(
+            side.type._type_affinity is sqltypes.Integer for side in (binary.left, binary.right)
+        ):
+            return f"{self.process(binary.left, **kw)} // {self.process(binary.right, **kw)}"
+        return f"floor({self.process(binary.left, **kw)} / {self.process(binary.right, **kw)})"
+
+    def visit_bitwise_xor_op_binary(self, binary: Any, operator: Any, **kw: Any) -> str:
+        return f"xor({self._arguments([binary.left, binary.right], kw)})"  # ^ is a power
 
     def visit_regexp_match_op_binary(self, binary: Any, operator: Any, **kw: Any) -> str:
-        return f"regexp_matches({self._operands(binary, kw)})"
+        return f"regexp_matches({self._regexp_arguments(binary, kw)})"
 
     def visit_not_regexp_match_op_binary(self, binary: Any, operator: Any, **kw: Any) -> str:
-        return f"NOT regexp_matches({self._operands(binary, kw)})"
+        return f"NOT regexp_matches({self._regexp_arguments(binary, kw)})"
 
-    def _operands(self, binary: Any, kw: dict[str, Any]) -> str:
-        return f"{self.process(binary.left, **kw)}, {self.process(binary.right, **kw)}"
+    def visit_regexp_replace_op_binary(self, binary: Any, operator: Any, **kw: Any) -> str:
+        return f"regexp_replace({self._regexp_arguments(binary, kw)})"
+
+    def _regexp_arguments(self, binary: Any, kw: dict[str, Any]) -> str:
+        arguments = self._arguments([binary.left, binary.right], kw)
+        flags = binary.modifiers["flags"]
+        return arguments if flags is None else f"{arguments}, {_literal(flags)}"
+
+    def _arguments(self, expressions: Iterable[Any], kw: dict[str, Any]) -> str:
+        return ", ".join(self.process(expression, **kw) for expression in expressions)
+
+    def get_select_precolumns(self, select: Any, **kw: Any) -> str:
+        if select._distinct_on:
+            return f"DISTINCT ON ({self._arguments(select._distinct_on, kw)}) "
+        return super().get_select_precolumns(select, **kw)
+
+    def visit_postgresql_distinct_on(self, element: Any, **kw: Any) -> str:
+        return f"ON ({self._arguments(element._distinct_on, kw)})"  # of a SELECT DISTINCT
 
     def visit_json_getitem_op_binary(
         self, binary: Any, operator: Any, _cast_applied: bool = False, **kw: Any
@@ -103,6 +136,15 @@ class DDLCompiler(compiler.DDLCompiler):
                 kind = type(constraint).__name__
                 util.warn(f"DuckLake has no {kind}: table {table.fullname} is made without it.")
         return ""
+
+    def get_column_specification(self, column: Any, **kw: Any) -> str:
+        sequence = column.default is not None and column.default.is_sequence
+        if column.identity is not None or (sequence and not column.default.optional):
+            raise exc.CompileError(
+                f"DuckLake has no identity columns and no sequences: give column {column} a "
+                "default in Python, such as uuid.uuid4, or assign its values."
+            )
+        return str(super().get_column_specification(column, **kw))
 
     def visit_create_index(self, create: Any, *args: Any, **kw: Any) -> str:
         # pandas creates one for every index of a data frame. SQLAlchemy needs SQL to run.
@@ -137,6 +179,8 @@ class TypeCompiler(compiler.GenericTypeCompiler):
 
     def visit_large_binary(self, type_: Any, **kw: Any) -> str:
         return "BLOB"
+
+    visit_BINARY = visit_VARBINARY = visit_large_binary
 
     def visit_unicode(self, type_: Any, **kw: Any) -> str:
         return self.visit_VARCHAR(type_, **kw)

@@ -6,15 +6,23 @@ import datetime as dt
 import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
 from sqlalchemy import types as sqltypes
+from sqlalchemy.engine.processors import to_decimal_processor_factory
 from sqlalchemy.sql.sqltypes import _AbstractInterval
 from sqlalchemy.sql.type_api import NativeForEmulated
 from sqlalchemy.types import TypeEngine, UserDefinedType
 from sqlalchemy.util import warn
 
 Processor = Callable[[Any], Any]
+
+
+def _is(coltype: Any, predicate: Callable[[Any], bool]) -> bool:
+    """True if a result's column has such an Arrow type; False if its type is unknown."""
+    return isinstance(coltype, pa.DataType) and predicate(coltype)
 
 
 class _Named(UserDefinedType[Any]):
@@ -49,7 +57,9 @@ class UBIGINT(_Named, sqltypes.Integer):
 class HUGEINT(_Named, sqltypes.Integer):
     """An integer of 128 bits, sent as a decimal or as digits."""
 
-    def result_processor(self, dialect: Any, coltype: Any) -> Processor:
+    def result_processor(self, dialect: Any, coltype: Any) -> Processor | None:
+        if _is(coltype, pa.types.is_integer):
+            return None
         return lambda value: None if value is None else int(value)
 
 
@@ -134,10 +144,16 @@ class Interval(NativeForEmulated, _AbstractInterval):
         return None
 
     def literal_processor(self, dialect: Any) -> Processor:
-        return lambda value: f"to_microseconds({value // dt.timedelta(microseconds=1)})"
+        return _interval_literal
 
     def result_processor(self, dialect: Any, coltype: Any) -> Processor:
         return _timedelta
+
+
+def _interval_literal(value: dt.timedelta) -> str:
+    # Parquet stores the time of an interval in 32 bits of milliseconds: days are apart.
+    time = (value - dt.timedelta(value.days)) // dt.timedelta(microseconds=1)
+    return f"(to_days({value.days}) + to_microseconds({time}))"
 
 
 def _timedelta(value: Any) -> Any:
@@ -147,12 +163,16 @@ def _timedelta(value: Any) -> Any:
 
 
 class Uuid(sqltypes.Uuid[Any]):
-    """A UUID, sent as text."""
+    """A UUID, sent as text; without hyphens if it is not DuckDB's own type."""
 
-    def bind_processor(self, dialect: Any) -> Processor:
+    def bind_processor(self, dialect: Any) -> Processor | None:
+        if not self.native_uuid:
+            return super().bind_processor(dialect)
         return lambda value: None if value is None else str(value)
 
-    def result_processor(self, dialect: Any, coltype: Any) -> Processor | None:
+    def result_processor(self, dialect: Any, coltype: Any) -> Any:
+        if not self.native_uuid:
+            return super().result_processor(dialect, coltype)  # type: ignore[no-untyped-call]
         if not self.as_uuid:
             return None
         return lambda value: None if value is None else uuid.UUID(value)
@@ -161,8 +181,30 @@ class Uuid(sqltypes.Uuid[Any]):
 class Time(sqltypes.Time):
     """A time of day; sent as text if it has a time zone."""
 
-    def result_processor(self, dialect: Any, coltype: Any) -> Processor:
+    def result_processor(self, dialect: Any, coltype: Any) -> Processor | None:
+        if _is(coltype, pa.types.is_time):
+            return None
         return lambda value: dt.time.fromisoformat(value) if isinstance(value, str) else value
+
+
+class Float(sqltypes.Float[Any]):
+    """A float; converted only if the result has another type."""
+
+    def result_processor(self, dialect: Any, coltype: Any) -> Any:
+        if not self.asdecimal and _is(coltype, pa.types.is_floating):
+            return None
+        return super().result_processor(dialect, coltype)  # type: ignore[no-untyped-call]
+
+
+class Numeric(sqltypes.Numeric[Any]):
+    """A decimal; quotients and averages of decimals arrive as floats."""
+
+    def result_processor(self, dialect: Any, coltype: Any) -> Any:
+        if not self.asdecimal:
+            return super().result_processor(dialect, coltype)  # type: ignore[no-untyped-call]
+        if _is(coltype, pa.types.is_decimal):
+            return None
+        return to_decimal_processor_factory(Decimal, self._effective_decimal_return_scale)
 
 
 class LargeBinary(sqltypes.LargeBinary):
@@ -200,6 +242,8 @@ COLSPECS: dict[type[Any], type[Any]] = {
     sqltypes.JSON.JSONPathType: JSONPathType,
     sqltypes.Interval: Interval,
     sqltypes.Uuid: Uuid,
+    sqltypes.Float: Float,
+    sqltypes.Numeric: Numeric,
     sqltypes.Time: Time,
     sqltypes.LargeBinary: LargeBinary,
 }

@@ -75,11 +75,23 @@ def _column(name: str, values: list[Any]) -> Any:
     values = [str(value) if isinstance(value, uuid.UUID) else value for value in values]
     try:
         try:
-            return pa.array(values)
-        except OverflowError:  # integers of more than 64 bits become decimals
-            return pa.array([Decimal(each) if isinstance(each, int) else each for each in values])
+            array = pa.array(values)
+            if pa.types.is_duration(array.type):
+                # Days apart from the time, of which Parquet stores 32 bits of milliseconds.
+                return pa.array(values, pa.month_day_nano_interval())
+            return array
+        except (OverflowError, TypeError, pa.ArrowException):
+            if not all(isinstance(value, int | float | Decimal | None) for value in values):
+                raise
+            # Integers of more than 64 bits, and floats next to decimals, become decimals.
+            return pa.array([_decimal(value) for value in values])
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as reason:
         kinds = ", ".join(sorted({type(value).__name__ for value in values}))
         raise InvalidRequest(
             f"The value of parameter {name} ({kinds}) has no form in Arrow: {reason}"
         ) from None
+
+
+def _decimal(value: float | Decimal | None) -> Decimal | None:
+    # str() gives a float's shortest digits: 0.1, not 0.1000000000000000055.
+    return None if value is None else Decimal(str(value))

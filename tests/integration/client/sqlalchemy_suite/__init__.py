@@ -1,0 +1,1 @@
+"""SQLAlchemy's own test suite for dialects, run by ``test_sqlalchemy_suite.py``."""

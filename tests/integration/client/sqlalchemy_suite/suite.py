@@ -1,0 +1,3 @@
+"""All tests of SQLAlchemy's suite."""
+
+from sqlalchemy.testing.suite import *  # noqa: F403
