@@ -1,0 +1,61 @@
+"""Fetches the stock drivers with the clients of their registries, and builds the programs."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.server_process import ServerProcess
+
+_COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"
+_JDBC_DRIVER = "org.apache.arrow:flight-sql-jdbc-driver:18.3.0"
+#: Arrow's memory in Java needs the first; the driver shifts timestamps in other zones.
+JAVA_OPTIONS = ("--add-opens=java.base/java.nio=ALL-UNNAMED", "-Duser.timezone=UTC")
+
+#: Runs a scenario of a program; returns the lines that it prints.
+Scenario = Callable[[str], list[str]]
+
+
+def run_program(command: Sequence[str | Path], directory: Path | None = None) -> list[str]:
+    """The lines that a command prints; fails with its messages if it fails."""
+    ended = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=600)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout.splitlines()
+
+
+@pytest.fixture(scope="session")
+def jdbc_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The JAR of the Arrow Flight SQL JDBC driver."""
+    directory = tmp_path_factory.mktemp("jdbc-driver")
+    run_program(
+        ["mvn", "-q", "-B", _COPY, f"-Dartifact={_JDBC_DRIVER}", f"-DoutputDirectory={directory}"]
+    )
+    [driver] = directory.glob("*.jar")
+    return driver
+
+
+@pytest.fixture(scope="session")
+def jdbc_classes(jdbc_driver: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The class path of the JDBC program."""
+    directory = tmp_path_factory.mktemp("jdbc-program")
+    run_program(["javac", "-d", directory, Path(__file__).parent / "jdbc" / "JdbcProgram.java"])
+    return f"{directory}:{jdbc_driver}"
+
+
+def jdbc_url(server: ServerProcess) -> str:
+    """The server's address for the JDBC driver."""
+    return f"jdbc:arrow-flight-sql://127.0.0.1:{server.port}/?useEncryption=false"
+
+
+@pytest.fixture
+def jdbc(server: ServerProcess, jdbc_classes: str) -> Scenario:
+    """Runs a scenario of the JDBC program."""
+
+    def run(scenario: str) -> list[str]:
+        command = ["java", *JAVA_OPTIONS, "-cp", jdbc_classes, "JdbcProgram", scenario]
+        return run_program([*command, jdbc_url(server)])
+
+    return run
