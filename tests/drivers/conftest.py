@@ -1,4 +1,4 @@
-"""Fetches the stock drivers with the clients of their registries, and builds the programs."""
+"""Fetches stock drivers with the clients of their registries, and builds programs with them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Scenario = Callable[[str], list[str]]
 
 def run_program(command: Sequence[str | Path], directory: Path | None = None) -> list[str]:
     """The lines that a command prints; fails with its messages if it fails."""
-    ended = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=600)
+    ended = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=1800)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout.splitlines()
 
@@ -59,3 +59,18 @@ def jdbc(server: ServerProcess, jdbc_classes: str) -> Scenario:
         return run_program([*command, jdbc_url(server)])
 
     return run
+
+
+@pytest.fixture(scope="session")
+def go_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program that uses the Go ADBC driver."""
+    program = tmp_path_factory.mktemp("go-program") / "program"
+    command: list[str | Path] = ["go", "build", "-buildvcs=false", "-o", program, "."]
+    run_program(command, Path(__file__).parent / "go")
+    return program
+
+
+@pytest.fixture
+def go(server: ServerProcess, go_program: Path) -> Scenario:
+    """Runs a scenario of the Go program."""
+    return lambda scenario: run_program([go_program, scenario, server.url])
