@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.flight import FlightSql
 from tests.server_process import ServerProcess
+from tests.waiting import eventually
 
 _COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"
 _JDBC_DRIVER = "org.apache.arrow:flight-sql-jdbc-driver:18.3.0"
@@ -24,6 +26,20 @@ def run_program(command: Sequence[str | Path], directory: Path | None = None) ->
     ended = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=1800)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout.splitlines()
+
+
+def run_and_cancel(command: Sequence[str | Path], client: FlightSql) -> list[str]:
+    """The lines of a program that prints ``running``, and cancels when a line is entered."""
+    eventually(lambda: client.status()["statements_running"] == 0)
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "running\n"
+        eventually(lambda: client.status()["statements_running"] == 1)
+        output, _ = program.communicate("\n", timeout=300)
+    assert program.returncode == 0
+    eventually(lambda: client.status()["statements_running"] == 0)
+    return output.splitlines()
 
 
 @pytest.fixture(scope="session")

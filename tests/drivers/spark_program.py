@@ -6,10 +6,12 @@ Run with the JDBC URL, the JARs, and the name of a scenario.
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
+from pyspark import InheritableThread
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.drivers.conftest import JAVA_OPTIONS
@@ -70,8 +72,32 @@ def timeout(jdbc: SparkJdbc) -> None:
         print("timed out" if "timed out after 1 SECONDS" in str(error) else error)
 
 
+def cancel(jdbc: SparkJdbc) -> None:
+    """Reads from a query that does not end, and cancels the job when a line is entered."""
+    context = jdbc.session.sparkContext
+    outcomes = []
+
+    def collect() -> None:
+        context.setJobGroup("endless", "a query that does not end", interruptOnCancel=True)
+        try:
+            jdbc.read(f"({ENDLESS_QUERY}) AS q").collect()
+        except Py4JJavaError as error:
+            outcomes.append("cancelled" if "cancelled" in str(error) else str(error))
+
+    reader = InheritableThread(target=collect)
+    reader.start()
+    while not context.statusTracker().getActiveJobsIds():
+        time.sleep(0.05)
+    print("running", flush=True)
+    sys.stdin.readline()
+    context.cancelJobGroup("endless")
+    reader.join()
+    print(*outcomes)
+    print(jdbc.read("(SELECT 'usable' AS s) AS q").collect()[0].s)
+
+
 SCENARIOS: Mapping[str, Callable[[SparkJdbc], Any]] = {
-    scenario.__name__: scenario for scenario in (read, append, create, timeout)
+    scenario.__name__: scenario for scenario in (read, append, create, timeout, cancel)
 }
 
 if __name__ == "__main__":

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.drivers.conftest import Scenario
+from tests.drivers.conftest import Scenario, run_and_cancel
 from tests.flight import FlightSql
 from tests.server_process import ServerProcess
-from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow
 USABLE = '[{"usable":"yes"}]'
@@ -64,17 +62,5 @@ def test_computing_query_times_out(go: Scenario) -> None:
 def test_computing_query_is_cancelled_with_its_context(
     go_program: Path, server: ServerProcess, flight_sql: Callable[..., FlightSql]
 ) -> None:
-    client = flight_sql()
-    eventually(lambda: client.status()["statements_running"] == 0)
-    program = subprocess.Popen(
-        [go_program, "cancel", server.url],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    with program:
-        eventually(lambda: client.status()["statements_running"] == 1)
-        output, _ = program.communicate("\n", timeout=60)
-    assert output.splitlines() == ["running", "cancelled Cancelled", USABLE]
-    assert program.returncode == 0
-    eventually(lambda: client.status()["statements_running"] == 0)
+    lines = run_and_cancel([go_program, "cancel", server.url], flight_sql())
+    assert lines == ["cancelled Cancelled", USABLE]

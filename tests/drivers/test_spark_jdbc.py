@@ -13,7 +13,7 @@ from typing import Any
 import pyspark
 import pytest
 
-from tests.drivers.conftest import Scenario, jdbc_url, run_program
+from tests.drivers.conftest import Scenario, jdbc_url, run_and_cancel, run_program
 from tests.flight import FlightSql
 from tests.queries import rows
 from tests.server_process import ServerProcess
@@ -48,17 +48,23 @@ def extension(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def spark(
+def program(
     server: ServerProcess,
     jdbc_driver: Path,
     extension: Path,
     monkeypatch: pytest.MonkeyPatch,
-) -> Scenario:
-    """Runs a scenario of the Spark program."""
+) -> list[str]:
+    """The command that runs the Spark program, without the name of the scenario."""
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
-    program = [sys.executable, "-m", "tests.drivers.spark_program", jdbc_url(server)]
-    return lambda name: run_program([*program, f"{jdbc_driver},{extension}", name])
+    module = [sys.executable, "-m", "tests.drivers.spark_program"]
+    return [*module, jdbc_url(server), f"{jdbc_driver},{extension}"]
+
+
+@pytest.fixture
+def spark(program: list[str]) -> Scenario:
+    """Runs a scenario of the Spark program."""
+    return lambda name: run_program([*program, name])
 
 
 def test_tables_are_read_with_their_types(spark: Scenario, cursor: Any) -> None:
@@ -94,3 +100,10 @@ def test_computing_query_times_out_and_stops(
     assert spark("timeout") == ["timed out"]
     client = flight_sql()
     eventually(lambda: client.status()["statements_running"] == 0)
+
+
+def test_computing_query_stops_when_its_job_is_cancelled(
+    program: list[str], flight_sql: Callable[..., FlightSql]
+) -> None:
+    """The job must be cancelled with interruptOnCancel."""
+    assert run_and_cancel([*program, "cancel"], flight_sql()) == ["cancelled", "usable"]
