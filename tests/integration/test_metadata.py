@@ -104,6 +104,35 @@ def test_tables_include_their_arrow_schema(connection: FlightSql) -> None:
     details = schema.field("price").metadata
     assert details[b"ARROW:FLIGHT:SQL:TYPE_NAME"] == b"DECIMAL(10,2)"
     assert details[b"ARROW:FLIGHT:SQL:PRECISION"] == b"10"
+    assert details[b"ARROW:FLIGHT:SQL:IS_AUTO_INCREMENT"] == b"0"
+    assert schema.field("id").metadata[b"ARROW:FLIGHT:SQL:PRECISION"] == b"19"
+
+
+def test_result_columns_have_their_type_precision_and_scale(connection: FlightSql) -> None:
+    sql = "SELECT 1::DECIMAL(12, 3) AS d, 2::BIGINT AS b, uuid() AS u"
+    prepared = connection.action_result(
+        "CreatePreparedStatement", messages.ActionCreatePreparedStatementRequest(query=sql)
+    )
+    handle = prepared.prepared_statement_handle
+    command = messages.CommandPreparedStatementQuery(prepared_statement_handle=handle)
+    for schema in (
+        connection.execute(sql).schema,
+        connection.info(command).schema,
+        pa.ipc.read_schema(pa.py_buffer(prepared.dataset_schema)),
+    ):
+        assert [field.metadata for field in schema] == [
+            {
+                b"ARROW:FLIGHT:SQL:TYPE_NAME": b"DECIMAL(12,3)",
+                b"ARROW:FLIGHT:SQL:PRECISION": b"12",
+                b"ARROW:FLIGHT:SQL:SCALE": b"3",
+            },
+            {
+                b"ARROW:FLIGHT:SQL:TYPE_NAME": b"BIGINT",
+                b"ARROW:FLIGHT:SQL:PRECISION": b"19",
+                b"ARROW:FLIGHT:SQL:SCALE": b"0",
+            },
+            {b"ARROW:FLIGHT:SQL:TYPE_NAME": b"UUID", b"ARROW:FLIGHT:SQL:PRECISION": b"36"},
+        ]
 
 
 def test_metadata_includes_uncommitted_tables_of_the_session(connection: FlightSql) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime, time
 from typing import Any
 
 import adbc_driver_manager
@@ -530,3 +531,42 @@ def test_parameter_schema_has_the_column_types(cursor: Any) -> None:
         ("SELECT ?", [pa.string()]),
     ]:
         assert cursor.adbc_prepare(sql).types == types, sql
+
+
+def test_parameters_and_columns_suit_the_jdbc_driver(flight_sql: Callable[..., FlightSql]) -> None:
+    """tests/drivers runs the driver itself."""
+    client = flight_sql(user_agent="grpc-java-netty/1.71.0")
+    client.query("CREATE TEMP TABLE of_java (t TIMESTAMP, z TIMESTAMPTZ, c TIME, u UBIGINT)")
+    prepared = prepare(client, "INSERT INTO of_java VALUES (?, ?, ?, ?)")
+    parameters = pa.ipc.read_schema(pa.py_buffer(prepared.parameter_schema))
+    zoned = parameters.field(1).type.tz
+    assert parameters.types == [
+        pa.timestamp("ms"),
+        pa.timestamp("ms", zoned),
+        pa.time32("ms"),
+        pa.uint64(),
+    ]
+    values = [1709209815123, 1709209815123, 45015123, 2**64 - 1]
+    row = pa.table(
+        [pa.array([value], kind) for value, kind in zip(values, parameters.types, strict=True)],
+        schema=parameters,
+    )
+    update = messages.CommandPreparedStatementUpdate(
+        prepared_statement_handle=prepared.prepared_statement_handle
+    )
+    client.put(update, row)
+    info = client.execute("FROM of_java")
+    assert info.schema.types == [
+        pa.timestamp("us"),
+        pa.timestamp("us"),
+        pa.time64("us"),
+        pa.decimal128(20, 0),
+    ]
+    assert client.fetch(info).read_all().to_pylist() == [
+        {
+            "t": datetime(2024, 2, 29, 12, 30, 15, 123000),
+            "z": datetime(2024, 2, 29, 12, 30, 15, 123000, UTC),
+            "c": time(12, 30, 15, 123000),
+            "u": 2**64 - 1,
+        }
+    ]

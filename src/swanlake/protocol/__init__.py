@@ -30,6 +30,7 @@ class Headers:
     """The call headers that the server reads."""
 
     AUTHORIZATION = "authorization"
+    USER_AGENT = "user-agent"
     SESSION_ID = "x-swanlake-session-id"
     SESSION_RESUME = "x-swanlake-session-resume"
     QUERY_ID = "x-swanlake-query-id"

@@ -23,7 +23,7 @@ from swanlake._version import __version__
 from swanlake.errors import InvalidRequest, NotFound, QueryCancelled, Unsupported
 from swanlake.jobs.segment_transfer.grants import FETCH_SEGMENT, TransferGrants
 from swanlake.protocol import Actions, decode, decode_as, encode, messages
-from swanlake.server import options
+from swanlake.server import jdbc, options
 from swanlake.server.call import FlightCall, grant_token
 from swanlake.server.errors import flight_errors
 from swanlake.server.statements import StatementScopes, transaction_id
@@ -112,10 +112,14 @@ class FlightActions:
     ) -> Message:
         with self._scopes.open(call) as (session, run):
             prepared = session.prepare(run, request.query, transaction_id(request))
+        columns, parameters = prepared.dataset_schema, prepared.parameter_schema
+        if call.is_java:
+            columns = jdbc.announced_schema(columns)
+            parameters = jdbc.parameter_schema(parameters)
         return messages.ActionCreatePreparedStatementResult(
             prepared_statement_handle=prepared.handle,
-            dataset_schema=prepared.dataset_schema.serialize().to_pybytes(),
-            parameter_schema=prepared.parameter_schema.serialize().to_pybytes(),
+            dataset_schema=columns.serialize().to_pybytes(),
+            parameter_schema=parameters.serialize().to_pybytes(),
             is_update=prepared.is_update,
         )
 

@@ -48,6 +48,11 @@ class FlightCall:
         return self._headers.get(Headers.SESSION_RESUME, "0") not in ("", "0", "false")
 
     @property
+    def is_java(self) -> bool:
+        """True for clients in Java: the JDBC driver does not name itself more precisely."""
+        return "grpc-java" in self._headers.get(Headers.USER_AGENT, "")
+
+    @property
     def query_id(self) -> str | None:
         return self._header_id(Headers.QUERY_ID)
 

@@ -14,6 +14,7 @@ from swanlake.protocol import messages
 from swanlake.server.sql_info import SQL_INFO, sql_info
 from swanlake.server.xdbc import XDBC_TYPE_INFO, xdbc_type_info
 from swanlake.sessions.execution.prepared import arrow_types
+from swanlake.sessions.results.columns import PREFIX, type_metadata
 from swanlake.sessions.run import Run
 from swanlake.sessions.session import Session
 
@@ -133,8 +134,7 @@ def _table_schemas(
         session,
         run,
         f"""
-        SELECT database_name, schema_name, table_name, column_name, data_type, is_nullable,
-               numeric_precision, numeric_scale, comment
+        SELECT database_name, schema_name, table_name, column_name, data_type, is_nullable, comment
         FROM duckdb_columns() WHERE {_VISIBLE_CATALOG} AND {where}
         ORDER BY database_name, schema_name, table_name, column_index
         """,
@@ -146,20 +146,21 @@ def _table_schemas(
     for column in columns:
         key = (column["database_name"], column["schema_name"], column["table_name"])
         details = {
-            "ARROW:FLIGHT:SQL:CATALOG_NAME": key[0],
-            "ARROW:FLIGHT:SQL:SCHEMA_NAME": key[1],
-            "ARROW:FLIGHT:SQL:TABLE_NAME": key[2],
-            "ARROW:FLIGHT:SQL:TYPE_NAME": column["data_type"],
-            "ARROW:FLIGHT:SQL:PRECISION": column["numeric_precision"],
-            "ARROW:FLIGHT:SQL:SCALE": column["numeric_scale"],
-            "ARROW:FLIGHT:SQL:REMARKS": column["comment"],
+            "CATALOG_NAME": key[0],
+            "SCHEMA_NAME": key[1],
+            "TABLE_NAME": key[2],
+            "REMARKS": column["comment"],
+            "IS_AUTO_INCREMENT": "0",
+        }
+        metadata = dict(type_metadata(column["data_type"])) | {
+            f"{PREFIX}{name}": value for name, value in details.items() if value is not None
         }
         fields[key].append(
             pa.field(
                 column["column_name"],
                 arrow[column["data_type"]],
                 column["is_nullable"],
-                {name: str(value) for name, value in details.items() if value is not None},
+                metadata,
             )
         )
     return {key: pa.schema(columns) for key, columns in fields.items()}

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from swanlake.protocol import AFFECTED_ROWS, encode, messages
+from swanlake.server import jdbc
 from swanlake.server.call import FlightCall
 from swanlake.server.errors import flight_errors
 from swanlake.sessions.execution.prepared import EMPTY_SCHEMA, PreparedStatement
@@ -36,18 +37,24 @@ class Results:
     def __init__(self, registry: SessionRegistry) -> None:
         self._registry = registry
 
-    def info(self, outcome: Outcome, descriptor: Any) -> Any:
+    def info(self, outcome: Outcome, descriptor: Any, call: FlightCall) -> Any:
         """The FlightInfo whose ticket fetches the result of a statement."""
         stream = outcome.stream
         if stream is None:
             handle, schema, rows = _NO_ROWS, EMPTY_SCHEMA, outcome.affected
         else:
             self._registry.add_result(stream)
-            handle, schema, rows = stream.handle, stream.schema, stream.total_rows
+            handle, rows = stream.handle, stream.total_rows
+            schema = announced_schema(stream.described_schema, call)
         return flight_info(schema, descriptor, _ticket(handle), -1 if rows is None else rows)
 
     def info_of_prepared(
-        self, session: Session, run: Run, prepared: PreparedStatement, descriptor: Any
+        self,
+        session: Session,
+        run: Run,
+        prepared: PreparedStatement,
+        descriptor: Any,
+        call: FlightCall,
     ) -> Any:
         """Executes a prepared statement; the FlightInfo whose ticket fetches its result.
 
@@ -65,12 +72,13 @@ class Results:
             started = time.monotonic()
             outcome = execute()
             prepared.was_quick = time.monotonic() - started < _ANSWER_SECONDS
-            return self.info(outcome, descriptor)
+            return self.info(outcome, descriptor, call)
         pending = self._registry.start(run, execute, schema)
         prepared.was_quick = pending.ends_within(_ANSWER_SECONDS)
         if prepared.was_quick:
-            return self.info(pending.outcome(), descriptor)
+            return self.info(pending.outcome(), descriptor, call)
         self._registry.add_result(pending)
+        schema = announced_schema(schema, call)
         return flight_info(schema, descriptor, _ticket(pending.handle))
 
     def send(self, handle: bytes, call: FlightCall) -> Any:
@@ -78,10 +86,11 @@ class Results:
         if handle == _NO_ROWS:
             return _without_rows(EMPTY_SCHEMA)
         stream = self._wait_for(self._registry.take_result(handle, call.identity.name), call)
-        batches = _batches(stream, call)
+        schema = jdbc.result_schema(stream.schema) if call.is_java else stream.schema
+        batches = _batches(stream, schema, call)
         # Not a finally in the generator: it would not run if the generator is never started.
         weakref.finalize(batches, self._registry.release_result, stream).atexit = False
-        return flight.GeneratorStream(stream.schema, batches)
+        return flight.GeneratorStream(schema, batches)
 
     def _wait_for(self, result: ResultStream | PendingResult, call: FlightCall) -> ResultStream:
         if isinstance(result, ResultStream):
@@ -102,6 +111,11 @@ class Results:
         return self.send(outcome.stream.handle, call)
 
 
+def announced_schema(schema: Any, call: FlightCall) -> Any:
+    """The schema of a result as the caller's driver needs to see it before it fetches rows."""
+    return jdbc.announced_schema(schema) if call.is_java else schema
+
+
 def flight_info(schema: Any, descriptor: Any, ticket: bytes, rows: int = -1) -> Any:
     """A FlightInfo of one endpoint, without a location: clients fetch over the same connection."""
     return flight.FlightInfo(schema, descriptor, [flight.FlightEndpoint(ticket, [])], rows, -1)
@@ -115,7 +129,7 @@ def _without_rows(schema: Any) -> Any:
     return flight.RecordBatchStream(pa.RecordBatchReader.from_batches(schema, []))
 
 
-def _batches(stream: ResultStream, call: FlightCall) -> Iterator[Any]:
+def _batches(stream: ResultStream, schema: Any, call: FlightCall) -> Iterator[Any]:
     """The batches of a result for one DoGet; ends when the client hangs up."""
     # Interrupting DuckDB aborts the transaction, which the client may want to continue.
     grace = _HANG_UP_GRACE_SECONDS if stream.in_transaction else 0.0
@@ -126,7 +140,7 @@ def _batches(stream: ResultStream, call: FlightCall) -> Iterator[Any]:
             batch = stream.read()
         if batch is None:
             return
-        yield batch
+        yield batch if schema is stream.schema else batch.cast(schema)
 
 
 def _for_longer_than(seconds: float, condition: Callable[[], bool]) -> Callable[[], bool]:

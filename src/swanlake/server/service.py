@@ -18,7 +18,7 @@ from swanlake.server.auth import Authenticator, HandshakeHandler
 from swanlake.server.call import MIDDLEWARE, CallMiddlewareFactory, FlightCall
 from swanlake.server.errors import raises_flight_errors
 from swanlake.server.ingest import ingest_statements
-from swanlake.server.results import Results, flight_info
+from swanlake.server.results import Results, announced_schema, flight_info
 from swanlake.server.statements import StatementScopes, transaction_id
 from swanlake.sessions.execution import binding
 from swanlake.sessions.registry import SessionRegistry
@@ -59,15 +59,16 @@ class SwanLakeService(flight.FlightServerBase):
         if type(command) in metadata.COMMANDS:
             schema = metadata.result_schema(command)
             return flight_info(schema, descriptor, descriptor.command)
-        with self._scopes.open(FlightCall(context)) as (session, run):
+        call = FlightCall(context)
+        with self._scopes.open(call) as (session, run):
             if isinstance(command, messages.CommandStatementQuery):
                 outcome = session.execute(run, command.query, transaction_id(command))
             elif isinstance(command, messages.CommandPreparedStatementQuery):
                 prepared = session.prepared(command.prepared_statement_handle)
-                return self._results.info_of_prepared(session, run, prepared, descriptor)
+                return self._results.info_of_prepared(session, run, prepared, descriptor, call)
             else:
                 raise Unsupported(f"{command.DESCRIPTOR.name} does not give a result set.")
-            return self._results.info(outcome, descriptor)
+            return self._results.info(outcome, descriptor, call)
 
     @raises_flight_errors
     def get_schema(self, context: Any, descriptor: Any) -> Any:
@@ -83,7 +84,7 @@ class SwanLakeService(flight.FlightServerBase):
                 prepared = session.prepared(command.prepared_statement_handle)
         else:
             raise Unsupported(f"{command.DESCRIPTOR.name} has no schema.")
-        return flight.SchemaResult(prepared.dataset_schema)
+        return flight.SchemaResult(announced_schema(prepared.dataset_schema, call))
 
     @raises_flight_errors
     def do_get(self, context: Any, ticket: Any) -> Any:

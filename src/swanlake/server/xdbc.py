@@ -6,6 +6,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from swanlake.sessions.results.columns import PRECISIONS
+
 XDBC_TYPE_INFO = pa.schema(
     [
         pa.field("type_name", pa.string(), nullable=False),
@@ -34,11 +36,11 @@ _NULLABLE, _SEARCHABLE_FULL, _SEARCHABLE_BASIC = 1, 3, 2
 _DATETIME, _INTERVAL = 9, 10
 
 
-def _row(name: str, data_type: int, size: int | None, **more: Any) -> dict[str, Any]:
+def _row(name: str, data_type: int, **more: Any) -> dict[str, Any]:
     return {
         "type_name": name,
         "data_type": data_type,
-        "column_size": size,
+        "column_size": PRECISIONS.get(name),
         "nullable": _NULLABLE,
         "case_sensitive": False,
         "searchable": _SEARCHABLE_BASIC,
@@ -49,11 +51,10 @@ def _row(name: str, data_type: int, size: int | None, **more: Any) -> dict[str, 
     }
 
 
-def _integer(name: str, data_type: int, digits: int) -> dict[str, Any]:
+def _integer(name: str, data_type: int) -> dict[str, Any]:
     return _row(
         name,
         data_type,
-        digits,
         unsigned_attribute=name.startswith("U"),
         auto_increment=False,
         minimum_scale=0,
@@ -62,16 +63,15 @@ def _integer(name: str, data_type: int, digits: int) -> dict[str, Any]:
     )
 
 
-def _quoted(name: str, data_type: int, size: int | None, **more: Any) -> dict[str, Any]:
+def _quoted(name: str, data_type: int, **more: Any) -> dict[str, Any]:
     quotes = {"literal_prefix": "'", "literal_suffix": "'"}
-    return _row(name, data_type, size, **quotes | more)
+    return _row(name, data_type, **quotes | more)
 
 
-def _datetime(name: str, data_type: int, size: int, subcode: int) -> dict[str, Any]:
+def _datetime(name: str, data_type: int, subcode: int) -> dict[str, Any]:
     return _quoted(
         name,
         data_type,
-        size,
         sql_data_type=_DATETIME,
         datetime_subcode=subcode,
         literal_prefix=f"{name} '",
@@ -79,38 +79,37 @@ def _datetime(name: str, data_type: int, size: int, subcode: int) -> dict[str, A
 
 
 _ROWS = [
-    _row("BOOLEAN", -7, 1),
-    _integer("TINYINT", -6, 3),
-    _integer("UTINYINT", -6, 3),
-    _integer("BIGINT", -5, 19),
-    _integer("UBIGINT", -5, 20),
-    _quoted("BLOB", -4, None),
-    _quoted("UUID", 1, 36),
-    _integer("HUGEINT", 2, 39),
-    _integer("UHUGEINT", 2, 39),
+    _row("BOOLEAN", -7),
+    _integer("TINYINT", -6),
+    _integer("UTINYINT", -6),
+    _integer("BIGINT", -5),
+    _integer("UBIGINT", -5),
+    _quoted("BLOB", -4),
+    _quoted("UUID", 1),
+    _integer("HUGEINT", 2),
+    _integer("UHUGEINT", 2),
     _row(
         "DECIMAL",
         3,
-        38,
         create_params=["precision", "scale"],
         unsigned_attribute=False,
         minimum_scale=0,
         maximum_scale=38,
         num_prec_radix=10,
     ),
-    _integer("INTEGER", 4, 10),
-    _integer("UINTEGER", 4, 10),
-    _integer("SMALLINT", 5, 5),
-    _integer("USMALLINT", 5, 5),
-    _row("FLOAT", 7, 24, unsigned_attribute=False, num_prec_radix=2),
-    _row("DOUBLE", 8, 53, unsigned_attribute=False, num_prec_radix=2),
-    _quoted("INTERVAL", _INTERVAL, 32, literal_prefix="INTERVAL '", interval_precision=6),
-    _quoted("VARCHAR", 12, None, case_sensitive=True, searchable=_SEARCHABLE_FULL),
-    _quoted("JSON", 12, None, case_sensitive=True, searchable=_SEARCHABLE_FULL),
-    _datetime("DATE", 91, 10, 1),
-    _datetime("TIME", 92, 15, 2),
-    _datetime("TIMESTAMP", 93, 26, 3),
-    _datetime("TIMESTAMP WITH TIME ZONE", 93, 32, 5),
+    _integer("INTEGER", 4),
+    _integer("UINTEGER", 4),
+    _integer("SMALLINT", 5),
+    _integer("USMALLINT", 5),
+    _row("FLOAT", 7, unsigned_attribute=False, num_prec_radix=2),
+    _row("DOUBLE", 8, unsigned_attribute=False, num_prec_radix=2),
+    _quoted("INTERVAL", _INTERVAL, literal_prefix="INTERVAL '", interval_precision=6),
+    _quoted("VARCHAR", 12, case_sensitive=True, searchable=_SEARCHABLE_FULL),
+    _quoted("JSON", 12, case_sensitive=True, searchable=_SEARCHABLE_FULL),
+    _datetime("DATE", 91, 1),
+    _datetime("TIME", 92, 2),
+    _datetime("TIMESTAMP", 93, 3),
+    _datetime("TIMESTAMP WITH TIME ZONE", 93, 5),
 ]
 
 

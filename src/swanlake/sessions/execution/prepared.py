@@ -13,6 +13,7 @@ from swanlake.errors import InvalidRequest
 from swanlake.sessions.execution import binding
 from swanlake.sessions.ids import new_handle
 from swanlake.sessions.procedures.base import Procedure
+from swanlake.sessions.results.columns import with_column_metadata
 from swanlake.sessions.results.wire import WireFormat
 from swanlake.sessions.run import Run
 from swanlake.sql.hints import parameter_hints
@@ -108,7 +109,9 @@ def dataset_schema(
     try:
         [probing] = parse(connection, probe)
         connection.execute(probing.parsed, values or dict.fromkeys(probing.parameters))
-        return WireFormat(connection.to_arrow_reader(1).schema).schema
+        sql_types = [column[1] for column in connection.description or ()]
+        schema = WireFormat(connection.to_arrow_reader(1).schema).schema
+        return with_column_metadata(schema, sql_types)
     except (duckdb.ParserException, duckdb.BinderException, duckdb.InvalidInputException):
         # Some statements are not allowed in a FROM, and some cannot be bound to NULLs.
         return EMPTY_SCHEMA

@@ -15,6 +15,7 @@ import duckdb
 from swanlake._internal.waiting import wait
 from swanlake.engine.errors import ENGINE_ERRORS, translate
 from swanlake.errors import QueryCancelled, QueryError, SwanLakeError
+from swanlake.sessions.results.columns import with_column_metadata
 from swanlake.sessions.results.spill import SpillBuffer
 from swanlake.sessions.results.wire import WireFormat
 from swanlake.sessions.run import Run
@@ -71,7 +72,9 @@ class ResultStream:
         self._error: SwanLakeError | None = None
         self._closed = False
         self._settling: threading.Thread | None = None
-        batch_rows = rows_per_batch(len(connection.description or ()))
+        description = connection.description or ()
+        self._sql_types = [column[1] for column in description]
+        batch_rows = rows_per_batch(len(description))
         self._reader: Any = connection.to_arrow_reader(batch_rows)
         self._format = WireFormat(self._reader.schema)
         self.schema = self._format.schema
@@ -86,6 +89,11 @@ class ResultStream:
     def live(self) -> bool:
         """True while DuckDB still holds rows of this result."""
         return self._reader is not None
+
+    @property
+    def described_schema(self) -> Any:
+        """The schema with Flight SQL's metadata of the columns."""
+        return with_column_metadata(self.schema, self._sql_types)
 
     @property
     def total_rows(self) -> int | None:
