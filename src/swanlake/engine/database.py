@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import duckdb
 
 from swanlake.errors import ConfigError, StartupError
 from swanlake.sql.quoting import literal
+
+#: Two instances in one directory would overwrite each other's files: the names are the same.
+_DIRECTORY = "engine-{pid}-{id}"
+_own_directories: set[Path] = set()
 
 EXTENSIONS = ("ducklake", "sqlite_scanner", "postgres_scanner", "httpfs", "aws")
 
@@ -18,8 +25,12 @@ EXTENSIONS = ("ducklake", "sqlite_scanner", "postgres_scanner", "httpfs", "aws")
 def open_database(
     temp_directory: Path, memory_limit: str = "", threads: int = 0
 ) -> duckdb.DuckDBPyConnection:
-    """An in-memory instance; an empty limit is DuckDB's default."""
-    temp_directory.mkdir(parents=True, exist_ok=True)
+    """An in-memory instance; an empty limit is DuckDB's default.
+
+    No other instance may have the same temporary directory. DuckDB creates it when it first spills,
+    and removes it at the end.
+    """
+    temp_directory.parent.mkdir(parents=True, exist_ok=True)
     options: dict[str, Any] = {
         "temp_directory": str(temp_directory),
         "autoinstall_known_extensions": False,
@@ -38,6 +49,33 @@ def open_database(
     # Otherwise the Arrow type of TIMESTAMPTZ would depend on the machine's time zone.
     opened.execute("SET GLOBAL TimeZone = 'UTC'")
     return opened
+
+
+def new_temp_directory(parent: Path) -> Path:
+    """The path of a temporary directory that no other instance has."""
+    directory = parent / _DIRECTORY.format(pid=os.getpid(), id=uuid4().hex[:12])
+    _own_directories.add(directory)
+    return directory
+
+
+def remove_abandoned_directories(parent: Path) -> None:
+    """Removes the temporary directories of processes that were killed."""
+    for directory in parent.glob(_DIRECTORY.format(pid="*", id="*")):
+        pid = int(directory.name.split("-")[1])
+        # The first process of a container always has the same id.
+        is_own = pid == os.getpid()
+        if directory not in _own_directories if is_own else not _is_running(pid):
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # of another user
+        return True
+    return True
 
 
 @cache
