@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from swanlake.config import Settings
-from swanlake.engine.host import EngineHost, InstanceHost, SharedHost, open_host
+from swanlake.engine.host import EngineConnection, EngineHost, InstanceHost, SharedHost, open_host
 from swanlake.engine.instance import EngineSpec
 from swanlake.lake.lake import Lake
 from swanlake.lake.metastore.location import LakeLocation
@@ -163,49 +163,56 @@ def open_small(location: LakeLocation, tmp_path: Path) -> Iterator[Callable[...,
         host.close()
 
 
-def change_schema(host: EngineHost, times: int) -> None:
+def change_schema(host: EngineHost) -> None:
+    """Makes an engine read more versions of its catalog than an outgrown one may have."""
     lease = host.acquire()
-    for _ in range(times):
+    change_schema_of(lease)
+    host.release(lease)
+
+
+def change_schema_of(lease: EngineConnection) -> None:
+    for _ in range(5):
         lease.connection.execute("CREATE OR REPLACE TABLE t (i INTEGER)")
         lease.connection.execute("FROM t").fetchall()
-    host.release(lease)
 
 
 def test_outgrown_engine_is_replaced(open_small: Callable[..., EngineHost]) -> None:
     host = open_small(SharedHost)
     [first] = host.engines
-    change_schema(host, times=10)
+    change_schema(host)
     grown = first.memory().cached_bytes
     eventually(lambda: first not in host.engines)
     [second] = host.engines
     assert second.memory().cached_bytes < grown
 
 
-@pytest.mark.parametrize(
-    ("create", "remove"),
-    [
-        ("CREATE SECRET shared (TYPE s3)", "DROP SECRET shared"),
-        ("ATTACH ':memory:' AS shared", "DETACH shared"),
-        ("CREATE TABLE memory.main.shared (i INTEGER)", "DROP TABLE memory.main.shared"),
-        ("CREATE MACRO memory.main.shared(x) AS x", "DROP MACRO memory.main.shared"),
-    ],
-)
 def test_engine_with_shared_objects_is_kept(
-    open_small: Callable[..., EngineHost],
-    monkeypatch: pytest.MonkeyPatch,
-    create: str,
-    remove: str,
+    open_small: Callable[..., EngineHost], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("swanlake.engine.host._RETRY_SECONDS", 0.0)
     host = open_small(SharedHost)
     [engine] = host.engines
     lease = host.acquire()
-    lease.connection.execute(create)
-    assert len(engine.session_objects()) == 1
-    change_schema(host, times=10)
+    objects = {
+        "database shared": "ATTACH ':memory:' AS shared",
+        "macro shared": "CREATE MACRO memory.main.shared(x) AS x",
+        "secret shared": "CREATE SECRET shared (TYPE s3)",
+        "sequence shared": "CREATE SEQUENCE memory.main.shared",
+        "table shared": "CREATE TABLE memory.main.shared (i INTEGER)",
+        "type shared": "CREATE TYPE memory.main.shared AS INTEGER",
+        "view shared_view": "CREATE VIEW memory.main.shared_view AS SELECT 1",
+    }
+    for create in objects.values():
+        lease.connection.execute(create)
+    change_schema(host)
+    assert engine.session_objects() == list(objects)
     host.check()
     assert host.engines == [engine]
-    lease.connection.execute(remove)
+    for name in objects:
+        kind, _, shared = name.partition(" ")
+        remove = "DETACH" if kind == "database" else f"DROP {kind}"
+        schema = "" if kind in ("database", "secret") else "memory.main."
+        lease.connection.execute(f"{remove} {schema}{shared}")
     host.release(lease)
     eventually(lambda: engine not in host.engines)
 
@@ -216,19 +223,17 @@ def test_engine_is_kept_while_no_other_can_be_opened(
     attach = f"ATTACH '{tmp_path / 'file.db'}' AS file"  # a file opens in one instance only
     host = SharedHost(EngineSpec(location, tmp_path / "tmp", attach, max_cached_bytes=0))
     engines = host.engines
-    change_schema(host, times=10)
+    change_schema(host)
     eventually(lambda: "cannot take its place" in caplog.text)
     assert host.engines == engines
-    change_schema(host, times=1)
+    change_schema(host)
     host.close()
 
 
 def test_outgrown_engine_of_one_session_is_retired(open_small: Callable[..., EngineHost]) -> None:
     host = open_small(InstanceHost, 1)
     lease = host.acquire()
-    for _ in range(10):
-        lease.connection.execute("CREATE OR REPLACE TABLE t (i INTEGER)")
-        lease.connection.execute("FROM t").fetchall()
+    change_schema_of(lease)
     eventually(lambda: lease.engine.retired)
     host.release(lease)
     assert host.engines == []
