@@ -69,7 +69,6 @@ def test_forgotten_catalogs(start_server: StartServer, count: int) -> None:
         def attach(number: int) -> None:
             connection.query(f"CALL swanlake_create_catalog('c{number}')")
             connection.query(f"CREATE TABLE c{number}.t AS SELECT 1 AS i; FROM c{number}.t")
-            connection.query(f"CALL swanlake_drop_catalog('c{number}')")
 
         assert_growth_below((20 + count // 5) * MEGABYTE, server, attach, count)
 

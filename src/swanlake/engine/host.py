@@ -35,7 +35,7 @@ log = logging.getLogger("swanlake.engine")
 
 #: Seconds between two checks whether an instance is outgrown.
 _CHECK_SECONDS = 1.0
-#: After a check the host rests this many times as long as it took: opening an instance costs CPU.
+#: The next instance is opened no sooner than this many times the CPU time that the last one took.
 _REST_FACTOR = 5
 #: Seconds until it tries again to replace an instance that could not be replaced.
 _RETRY_SECONDS = 60.0
@@ -142,16 +142,13 @@ class EngineHost(ABC):
         self._kept[engine] = time.monotonic() + _RETRY_SECONDS
 
     def _check_periodically(self) -> None:
-        pause = _CHECK_SECONDS
-        while not self._stopped.wait(pause):
-            started = time.monotonic()
+        while not self._stopped.wait(_CHECK_SECONDS):
             try:
                 self.check()
                 if any(engine.retired for engine in self.engines):
                     self.move_idle_sessions()
             except Exception:
                 log.exception("checking the engine failed; it is tried again")
-            pause = max(_CHECK_SECONDS, _REST_FACTOR * (time.monotonic() - started))
 
 
 class SharedHost(EngineHost):
@@ -161,6 +158,7 @@ class SharedHost(EngineHost):
         super().__init__(spec)
         self._engine = Engine(spec)
         self._retired: list[Engine] = []
+        self._rests_until = 0.0
         self._checker.start()
 
     def acquire(self) -> EngineConnection:
@@ -195,12 +193,15 @@ class SharedHost(EngineHost):
             engine.close()
         if unused:
             release_free_memory()
-        engine = self._engine
+        if time.monotonic() < self._rests_until:
+            return
+        engine, cpu_time = self._engine, time.thread_time()
         try:
             if self._is_replaceable(engine):
                 self.replace()
         except (duckdb.Error, SwanLakeError) as failed:
             self._keep(engine, failed)
+        self._rests_until = time.monotonic() + _REST_FACTOR * (time.thread_time() - cpu_time)
 
     def replace(self) -> None:
         """Opens a new instance, and retires the current one."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,7 +46,11 @@ METADATA_PREFIX = "__ducklake_metadata_"
 #: statistics of a table for every commit. DuckDB frees them at its memory limit only, and they
 #: take twice the memory that it counts.
 _CACHE_MEMORY = "OBJECT_CACHE"
-_MAX_CACHED_BYTES = 64 * 1024 * 1024
+_MAX_CACHED_BYTES = 48 * 1024 * 1024
+#: An attached catalog in PostgreSQL costs a megabyte and a thread. An instance with many of them is
+#: replaced after this time; those that are still used are attached again.
+_MANY_CATALOGS = 64
+_MANY_CATALOGS_SECONDS = 600.0
 #: Settings that differ between instances by design.
 _OWN_SETTINGS = ("temp_directory",)
 #: What sessions can create in an instance for all of them: databases, secrets, extensions, and
@@ -99,6 +104,16 @@ class EngineMemory:
     cached_bytes: int
 
 
+def is_outgrown(
+    cached_bytes: int, needed_bytes: int, max_bytes: int, *, catalogs: int, age_seconds: float
+) -> bool:
+    """True if an instance caches much that no statement needs, or may hold forgotten catalogs."""
+    if catalogs > _MANY_CATALOGS and age_seconds > _MANY_CATALOGS_SECONDS:
+        return True
+    # Twice: an instance that needs much may double before opening another one is worth it.
+    return cached_bytes > max_bytes + 2 * needed_bytes
+
+
 class Engine:
     """A DuckDB instance. It is expensive to open; its connections are cheap."""
 
@@ -110,6 +125,7 @@ class Engine:
         #: Set by the host once other instances take the sessions that have no state in this one.
         self.retired = False
         self._closed = False
+        self._opened = time.monotonic()
         # Not self._lock, which sessions need to connect: attaching waits for a database.
         self._attaching = threading.Lock()
         #: The attached catalogs of the lake, with their locations at that time.
@@ -236,9 +252,14 @@ class Engine:
 
     @property
     def is_outgrown(self) -> bool:
-        """True if most of the cache is of versions that no new statement reads."""
-        limit = self._spec.max_cached_bytes + 2 * self._needed_bytes
-        return self.memory().cached_bytes > limit
+        """True if a new instance would need much less memory for the same statements."""
+        return is_outgrown(
+            self.memory().cached_bytes,
+            self._needed_bytes,
+            self._spec.max_cached_bytes,
+            catalogs=len(self._attached),
+            age_seconds=time.monotonic() - self._opened,
+        )
 
     def session_objects(self) -> list[str]:
         """What sessions made in this instance that another instance does not have."""
