@@ -1,3 +1,3 @@
-"""Mechanisms that several packages share: waiting, back-off, worker processes, caches, files."""
+"""Mechanisms that several packages share: waiting, back-off, processes, caches, files, memory."""
 
-__all__ = ["backoff", "disk", "free_list", "lru_cache", "subprocess_rpc", "waiting"]
+__all__ = ["backoff", "disk", "free_list", "lru_cache", "memory", "subprocess_rpc", "waiting"]
