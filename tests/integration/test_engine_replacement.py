@@ -264,9 +264,9 @@ def test_start_removes_the_spilled_rows_of_killed_processes(
 ) -> None:
     settings = Settings(home=tmp_path, port=0)
     abandoned = [
-        settings.temp_directory / f"engine-{pid}-0123456789ab" for pid in (os.getpid(), 2**22)
+        settings.temp_directory / f"engine-{pid}-01234567-89abcdef" for pid in (os.getpid(), 2**22)
     ]
-    running = settings.temp_directory / f"engine-{os.getppid()}-0123456789ab"
+    running = settings.temp_directory / f"engine-{os.getppid()}-01234567-89abcdef"
     for directory in [*abandoned, running]:
         directory.mkdir(parents=True)
         (directory / "duckdb_temp_storage_DEFAULT-0.tmp").touch()

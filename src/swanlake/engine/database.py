@@ -16,8 +16,9 @@ from swanlake.errors import ConfigError, StartupError
 from swanlake.sql.quoting import literal
 
 #: Two instances in one directory would overwrite each other's files: the names are the same.
-_DIRECTORY = "engine-{pid}-{id}"
-_own_directories: set[Path] = set()
+_DIRECTORY = "engine-{pid}-{process}-{id}"
+#: Tells this process from an earlier one with its id: in a container the ids are always the same.
+_PROCESS = uuid4().hex[:8]
 
 EXTENSIONS = ("ducklake", "sqlite_scanner", "postgres_scanner", "httpfs", "aws")
 
@@ -53,18 +54,16 @@ def open_database(
 
 def new_temp_directory(parent: Path) -> Path:
     """The path of a temporary directory that no other instance has."""
-    directory = parent / _DIRECTORY.format(pid=os.getpid(), id=uuid4().hex[:12])
-    _own_directories.add(directory)
-    return directory
+    name = _DIRECTORY.format(pid=os.getpid(), process=_PROCESS, id=uuid4().hex[:8])
+    return parent / name
 
 
 def remove_abandoned_directories(parent: Path) -> None:
     """Removes the temporary directories of processes that were killed."""
-    for directory in parent.glob(_DIRECTORY.format(pid="*", id="*")):
-        pid = int(directory.name.split("-")[1])
-        # The first process of a container always has the same id.
-        is_own = pid == os.getpid()
-        if directory not in _own_directories if is_own else not _is_running(pid):
+    for directory in parent.glob(_DIRECTORY.format(pid="*", process="*", id="*")):
+        _, pid, process, _ = directory.name.split("-")
+        is_own_id = int(pid) == os.getpid()
+        if process != _PROCESS if is_own_id else not _is_running(int(pid)):
             shutil.rmtree(directory, ignore_errors=True)
 
 
@@ -73,8 +72,8 @@ def _is_running(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # of another user
-        return True
+    except PermissionError:
+        pass  # it runs as another user
     return True
 
 
