@@ -7,10 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import duckdb
 import psycopg
 import pyarrow.flight as flight
 import pytest
 
+from swanlake.engine.instance import METADATA_PREFIX, Engine, EngineSpec
+from swanlake.lake.lake import Lake
 from tests.faults.postgres_proxy import PostgresProxy
 from tests.flight import FlightSql
 from tests.server_process import ServerProcess
@@ -117,3 +120,20 @@ def test_new_session_fails_while_postgres_is_unreachable(
         flight_sql(server.url).query("SELECT 1")
     assert "Traceback" not in server.log_text
     assert server.is_alive
+
+
+def test_attached_catalog_caches_its_own_metadata_only(
+    postgres_database: str, tmp_path: Path
+) -> None:
+    with Lake.open(postgres_database, tmp_path / "data") as lake:
+        first, second = (
+            lake.location(lake.ensure_catalog(name).info) for name in ("swanlake", "second")
+        )
+        engine = Engine(EngineSpec(first, tmp_path / "tmp"))
+        engine.attach(second)
+        snapshots = f"FROM {METADATA_PREFIX}second.{{}}.ducklake_snapshot"
+        with engine.connect() as connection:
+            connection.execute(snapshots.format(second.metadata_schema))
+            with pytest.raises(duckdb.CatalogException, match="does not exist"):
+                connection.execute(snapshots.format(first.metadata_schema))
+        engine.close()

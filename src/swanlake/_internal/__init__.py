@@ -1,10 +1,11 @@
-"""Mechanisms that several packages share: waiting, back-off, workers, caches, files."""
+"""Mechanisms that several packages share: waiting, back-off, workers, caches, files, memory."""
 
 __all__ = [
     "backoff",
     "disk",
     "free_list",
     "lru_cache",
+    "memory",
     "subprocess_rpc",
     "waiting",
     "worker_threads",

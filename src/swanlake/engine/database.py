@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import duckdb
 
 from swanlake.errors import ConfigError, StartupError
 from swanlake.sql.quoting import literal
+
+#: Two instances in one directory would overwrite each other's files: the names are the same.
+_DIRECTORY = "engine-{pid}-{process}-{id}"
+#: Tells this process from an earlier one with its id: in a container the ids are always the same.
+_PROCESS = uuid4().hex[:8]
 
 EXTENSIONS = ("ducklake", "sqlite_scanner", "postgres_scanner", "httpfs", "aws")
 
@@ -18,8 +26,12 @@ EXTENSIONS = ("ducklake", "sqlite_scanner", "postgres_scanner", "httpfs", "aws")
 def open_database(
     temp_directory: Path, memory_limit: str = "", threads: int = 0
 ) -> duckdb.DuckDBPyConnection:
-    """An in-memory instance; an empty limit is DuckDB's default."""
-    temp_directory.mkdir(parents=True, exist_ok=True)
+    """An in-memory instance; an empty limit is DuckDB's default.
+
+    No other instance may have the same temporary directory. DuckDB creates it when it first spills,
+    and removes it at the end.
+    """
+    temp_directory.parent.mkdir(parents=True, exist_ok=True)
     options: dict[str, Any] = {
         "temp_directory": str(temp_directory),
         "autoinstall_known_extensions": False,
@@ -38,6 +50,31 @@ def open_database(
     # Otherwise the Arrow type of TIMESTAMPTZ would depend on the machine's time zone.
     opened.execute("SET GLOBAL TimeZone = 'UTC'")
     return opened
+
+
+def new_temp_directory(parent: Path) -> Path:
+    """The path of a temporary directory that no other instance has."""
+    name = _DIRECTORY.format(pid=os.getpid(), process=_PROCESS, id=uuid4().hex[:8])
+    return parent / name
+
+
+def remove_abandoned_directories(parent: Path) -> None:
+    """Removes the temporary directories of processes that were killed."""
+    for directory in parent.glob(_DIRECTORY.format(pid="*", process="*", id="*")):
+        _, pid, process, _ = directory.name.split("-")
+        is_own_id = int(pid) == os.getpid()
+        if process != _PROCESS if is_own_id else not _is_running(int(pid)):
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # it runs as another user
+    return True
 
 
 @cache

@@ -2,6 +2,9 @@
 
 The host replaces an instance that a fatal error has invalidated. Only the statements that were
 running on it fail; sessions get a connection to the new one with their next statement.
+
+It also replaces an instance that is outgrown: its caches cannot be emptied. The old instance is
+*retired*. Sessions without state leave it, the others keep it, and it is closed after the last one.
 """
 
 from __future__ import annotations
@@ -9,18 +12,34 @@ from __future__ import annotations
 import ctypes
 import logging
 import threading
+import time
 from abc import ABC, abstractmethod
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import duckdb
 
+from swanlake._internal.memory import release_free_memory
 from swanlake.config import Settings
+from swanlake.engine.database import remove_abandoned_directories
 from swanlake.engine.errors import may_invalidate
-from swanlake.engine.instance import Engine, EngineSpec
+from swanlake.engine.instance import Engine, EngineMemory, EngineSpec
+from swanlake.errors import SwanLakeError
 from swanlake.lake.metastore.location import LakeLocation
 
 log = logging.getLogger("swanlake.engine")
+
+
+#: Seconds between two checks whether an instance is outgrown.
+_CHECK_SECONDS = 1.0
+#: The next instance is opened no sooner than this many times the CPU time that the last one took.
+_REST_FACTOR = 5
+#: Seconds until it tries again to replace an instance that could not be replaced.
+_RETRY_SECONDS = 60.0
+_JOIN_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -32,11 +51,21 @@ class EngineConnection:
 
 
 class EngineHost(ABC):
-    """Opens connections, closes them, and replaces broken instances."""
+    """Opens connections, closes them, and replaces broken and outgrown instances."""
 
     def __init__(self, spec: EngineSpec) -> None:
         self._spec = spec
         self._lock = threading.Lock()
+        #: The instances with connections in use, and how many.
+        self._leases: Counter[Engine] = Counter()
+        #: Outgrown instances that could not be replaced, and when to try it again.
+        self._kept: WeakKeyDictionary[Engine, float] = WeakKeyDictionary()
+        #: Called while a retired instance is in use; moves idle sessions to another one.
+        self.move_idle_sessions: Callable[[], None] = lambda: None
+        self._stopped = threading.Event()
+        self._checker = threading.Thread(
+            target=self._check_periodically, name="swanlake-engine", daemon=True
+        )
 
     @abstractmethod
     def acquire(self) -> EngineConnection:
@@ -48,10 +77,19 @@ class EngineHost(ABC):
             _abandon(lease.connection)
         else:
             lease.connection.close()
+        self._forget_lease(lease.engine)
 
-    @abstractmethod
+    def _forget_lease(self, engine: Engine) -> None:
+        with self._lock:
+            self._leases[engine] -= 1
+            if not self._leases[engine]:
+                del self._leases[engine]
+
     def close(self) -> None:
         """Closes all instances of this host."""
+        self._stopped.set()
+        if self._checker.is_alive():
+            self._checker.join(_JOIN_SECONDS)
 
     def report_error(self, lease: EngineConnection, error: BaseException) -> bool:
         """Reports a statement's error; True if it invalidated the whole instance."""
@@ -63,6 +101,55 @@ class EngineHost(ABC):
             log.error("a fatal error invalidated the engine; it is replaced: %s", error)
         return True
 
+    @property
+    def engines(self) -> list[Engine]:
+        """The instances that sessions use."""
+        with self._lock:
+            return list(self._leases)
+
+    def memory(self) -> list[EngineMemory]:
+        """The memory of each instance that works."""
+        found = []
+        for engine in self.engines:
+            with suppress(duckdb.Error):  # it broke, or its last session was closed
+                found.append(engine.memory())
+        return found
+
+    @abstractmethod
+    def check(self) -> None:
+        """Retires outgrown instances, and closes retired ones that are not used any more."""
+
+    def _is_replaceable(self, engine: Engine) -> bool:
+        """True if an instance is outgrown, and sessions made nothing in it for one another."""
+        now = time.monotonic()
+        if engine.retired or engine.broken or now < self._kept.get(engine, now):
+            return False
+        if not engine.is_outgrown:
+            return False
+        objects = engine.session_objects()
+        if objects:
+            self._keep(engine, f"sessions share objects in it: {', '.join(objects)}")
+        return not objects
+
+    def _keep(self, engine: Engine, reason: object) -> None:
+        """Tries later to replace an instance; says once why it could not."""
+        if engine not in self._kept:
+            log.warning(
+                "the engine has cached many old versions of the catalogs, and a new one cannot "
+                "take its place because %s",
+                reason,
+            )
+        self._kept[engine] = time.monotonic() + _RETRY_SECONDS
+
+    def _check_periodically(self) -> None:
+        while not self._stopped.wait(_CHECK_SECONDS):
+            try:
+                self.check()
+                if any(engine.retired for engine in self.engines):
+                    self.move_idle_sessions()
+            except Exception:
+                log.exception("checking the engine failed; it is tried again")
+
 
 class SharedHost(EngineHost):
     """One instance for all sessions; each session has a connection."""
@@ -70,6 +157,9 @@ class SharedHost(EngineHost):
     def __init__(self, spec: EngineSpec) -> None:
         super().__init__(spec)
         self._engine = Engine(spec)
+        self._retired: list[Engine] = []
+        self._rests_until = 0.0
+        self._checker.start()
 
     def acquire(self) -> EngineConnection:
         with self._lock:
@@ -77,10 +167,61 @@ class SharedHost(EngineHost):
                 self._engine = Engine(self._spec)
                 log.info("a new engine is ready")
             engine = self._engine
-        return EngineConnection(engine, engine.connect())
+            self._leases[engine] += 1
+        try:
+            return EngineConnection(engine, engine.connect())
+        except BaseException:
+            self._forget_lease(engine)
+            raise
+
+    @property
+    def engines(self) -> list[Engine]:
+        """The instances that sessions use, and the one that new sessions get."""
+        with self._lock:
+            return [*self._retired, self._engine]
 
     def close(self) -> None:
-        self._engine.close()
+        super().close()
+        for engine in self.engines:
+            engine.close()
+
+    def check(self) -> None:
+        with self._lock:
+            unused = [engine for engine in self._retired if engine not in self._leases]
+            self._retired = [engine for engine in self._retired if engine in self._leases]
+        for engine in unused:
+            engine.close()
+        if unused:
+            release_free_memory()
+        if time.monotonic() < self._rests_until:
+            return
+        engine, cpu_time = self._engine, time.thread_time()
+        try:
+            if self._is_replaceable(engine):
+                self.replace()
+        except (duckdb.Error, SwanLakeError) as failed:
+            self._keep(engine, failed)
+        self._rests_until = time.monotonic() + _REST_FACTOR * (time.thread_time() - cpu_time)
+
+    def replace(self) -> None:
+        """Opens a new instance, and retires the current one."""
+        old, new = self._engine, Engine(self._spec)
+        try:
+            new.copy_settings(old)
+        except BaseException:
+            new.close()
+            raise
+        with self._lock:
+            is_needed = self._engine is old and not old.broken and not self._stopped.is_set()
+            if is_needed:
+                self._engine = new
+                old.retired = True
+                self._retired.append(old)
+        if not is_needed:
+            new.close()
+            return
+        new.copy_settings(old)  # what was set meanwhile
+        log.info("a new engine is ready; the old one is closed when no session needs it")
 
 
 class InstanceHost(EngineHost):
@@ -92,35 +233,44 @@ class InstanceHost(EngineHost):
         # Built at once, so that a broken configuration fails the start, not the first session.
         self._warm = deque([self._build()])
         self._wanted = threading.Event()
-        self._closed = False
         self._filler = threading.Thread(target=self._fill, name="swanlake-warm", daemon=True)
         self._filler.start()
         self._wanted.set()
+        self._checker.start()
 
     def acquire(self) -> EngineConnection:
         try:
-            return self._warm.popleft()
+            lease = self._warm.popleft()
         except IndexError:
-            return self._build()
-        finally:
-            self._wanted.set()
+            lease = self._build()
+        self._wanted.set()
+        with self._lock:
+            self._leases[lease.engine] += 1
+        return lease
 
     def release(self, lease: EngineConnection) -> None:
         super().release(lease)
         lease.engine.close()
 
     def close(self) -> None:
-        self._closed = True
+        super().close()
         self._wanted.set()
-        self._filler.join(timeout=10)
+        self._filler.join(_JOIN_SECONDS)
         while self._warm:
-            self.release(self._warm.popleft())
+            unused = self._warm.popleft()
+            unused.connection.close()
+            unused.engine.close()
+
+    def check(self) -> None:
+        for engine in self.engines:
+            with suppress(duckdb.Error):  # its session was closed meanwhile
+                engine.retired |= self._is_replaceable(engine)
 
     def _fill(self) -> None:
-        while not self._closed:
+        while not self._stopped.is_set():
             self._wanted.wait()
             self._wanted.clear()
-            while not self._closed and len(self._warm) < self._warm_instances:
+            while not self._stopped.is_set() and len(self._warm) < self._warm_instances:
                 try:
                     self._warm.append(self._build())
                 except Exception:
@@ -144,6 +294,7 @@ def _abandon(connection: duckdb.DuckDBPyConnection) -> None:
 
 def open_host(settings: Settings, lake: LakeLocation) -> EngineHost:
     """The host that the settings select; ``lake`` is the default catalog of its sessions."""
+    remove_abandoned_directories(settings.temp_directory)
     spec = EngineSpec.from_settings(settings, lake)
     if settings.session_isolation == "instance":
         return InstanceHost(spec, settings.warm_instances)

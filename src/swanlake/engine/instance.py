@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,11 +14,11 @@ import duckdb
 from swanlake._internal.free_list import FreeList
 from swanlake.config import Settings
 from swanlake.engine.catalog_refresh import CatalogRefreshes
-from swanlake.engine.database import load_extensions, open_database
+from swanlake.engine.database import load_extensions, new_temp_directory, open_database
 from swanlake.engine.errors import may_invalidate
 from swanlake.errors import CatalogUnreachable, StartupError
 from swanlake.lake.metastore.location import LakeLocation
-from swanlake.sql.quoting import identifier
+from swanlake.sql.quoting import identifier, literal
 
 log = logging.getLogger("swanlake.engine")
 
@@ -39,6 +40,35 @@ _CONNECTION_POOL = """
 #: converts them to types that stock clients read.
 _LOSSLESS = "SET GLOBAL arrow_lossless_conversion = true"
 _MAX_SCRATCH_CONNECTIONS = 16
+#: The prefix of the database in which DuckLake reads the metadata of a catalog.
+METADATA_PREFIX = "__ducklake_metadata_"
+#: DuckLake keeps the whole schema of a catalog for every version that it has read, and the
+#: statistics of a table for every commit. DuckDB frees them at its memory limit only, and they
+#: take twice the memory that it counts.
+_CACHE_MEMORY = "OBJECT_CACHE"
+_MAX_CACHED_BYTES = 48 * 1024 * 1024
+#: An attached catalog in PostgreSQL costs a megabyte and a thread. An instance with many of them is
+#: replaced after this time; those that are still used are attached again.
+_MANY_CATALOGS = 64
+_MANY_CATALOGS_SECONDS = 600.0
+#: Settings that differ between instances by design.
+_OWN_SETTINGS = ("temp_directory",)
+#: What sessions can create in an instance for all of them: databases, secrets, extensions, and
+#: objects of the database that every instance has.
+_SHARED_OBJECTS = """
+    SELECT 'database ' || database_name FROM duckdb_databases() WHERE NOT internal
+    UNION ALL SELECT 'secret ' || name FROM duckdb_secrets() WHERE NOT persistent
+    UNION ALL SELECT 'extension ' || extension_name FROM duckdb_extensions() WHERE loaded
+    UNION ALL SELECT 'table ' || table_name FROM duckdb_tables() WHERE database_name = 'memory'
+    UNION ALL SELECT 'view ' || view_name FROM duckdb_views()
+        WHERE database_name = 'memory' AND NOT internal
+    UNION ALL SELECT 'type ' || type_name FROM duckdb_types()
+        WHERE database_name = 'memory' AND NOT internal
+    UNION ALL SELECT 'sequence ' || sequence_name FROM duckdb_sequences()
+        WHERE database_name = 'memory'
+    UNION ALL SELECT 'macro ' || function_name FROM duckdb_functions()
+        WHERE database_name = 'memory' AND NOT internal
+"""
 
 
 @dataclass(frozen=True)
@@ -50,6 +80,8 @@ class EngineSpec:
     init_sql: str = field(default="", repr=False)
     memory_limit: str = ""
     threads: int = 0
+    #: The instance is outgrown once DuckDB counts this much for caches that are never freed.
+    max_cached_bytes: int = _MAX_CACHED_BYTES
 
     @classmethod
     def from_settings(cls, settings: Settings, lake: LakeLocation) -> EngineSpec:
@@ -62,6 +94,26 @@ class EngineSpec:
         )
 
 
+@dataclass(frozen=True)
+class EngineMemory:
+    """The memory that DuckDB counts for one instance; its limit is that of ``total_bytes``."""
+
+    retired: bool
+    total_bytes: int
+    #: Schemas and statistics that DuckLake has read, of all their versions.
+    cached_bytes: int
+
+
+def is_outgrown(
+    cached_bytes: int, needed_bytes: int, max_bytes: int, *, catalogs: int, age_seconds: float
+) -> bool:
+    """True if an instance caches much that no statement needs, or may hold forgotten catalogs."""
+    if catalogs > _MANY_CATALOGS and age_seconds > _MANY_CATALOGS_SECONDS:
+        return True
+    # Twice: an instance that needs much may double before opening another one is worth it.
+    return cached_bytes > max_bytes + 2 * needed_bytes
+
+
 class Engine:
     """A DuckDB instance. It is expensive to open; its connections are cheap."""
 
@@ -70,10 +122,16 @@ class Engine:
         self._lock = threading.Lock()
         #: Set by the host once a fatal error has made DuckDB refuse all further statements.
         self.broken = False
+        #: Set by the host once other instances take the sessions that have no state in this one.
+        self.retired = False
+        self._closed = False
+        self._opened = time.monotonic()
         # Not self._lock, which sessions need to connect: attaching waits for a database.
         self._attaching = threading.Lock()
         #: The attached catalogs of the lake, with their locations at that time.
         self._attached: dict[str, LakeLocation] = {}
+        #: The cached bytes of the attached catalogs when each was attached: what is needed.
+        self._needed_bytes = 0
         #: Attaches so far: a statement that failed on a missing name may be retried if it grew.
         self.attach_count = 0
         #: Changes of settings for all connections so far.
@@ -82,9 +140,10 @@ class Engine:
         self._scratch = FreeList(
             self._open_scratch,
             limit=_MAX_SCRATCH_CONNECTIONS,
-            is_reusable=lambda connection: not self.broken,
+            is_reusable=lambda connection: not (self.broken or self._closed),
         )
-        self._root = open_database(spec.temp_directory, spec.memory_limit, spec.threads)
+        temp_directory = new_temp_directory(spec.temp_directory)
+        self._root = open_database(temp_directory, spec.memory_limit, spec.threads)
         try:
             load_extensions(self._root)
             self._root.execute(_QUICK_RETRIES)
@@ -92,6 +151,7 @@ class Engine:
             self._root.execute(_LOSSLESS)
             self.attach(spec.lake)
             self._run_init_sql()
+            self._initial_objects = self._list_shared_objects()
         except BaseException:
             self._root.close()
             raise
@@ -169,6 +229,9 @@ class Engine:
                     )
                 location.attach(connection)
             self._attached[location.catalog] = location
+            before = self.memory().cached_bytes
+            self._load_schema(location.catalog)
+            self._needed_bytes += max(self.memory().cached_bytes - before, 0)
             self.attach_count += 1
 
     def detach(self, name: str) -> None:
@@ -179,6 +242,54 @@ class Engine:
     def _detach(self, connection: duckdb.DuckDBPyConnection, name: str) -> None:
         if self._attached.pop(name, None) is not None:
             connection.execute(f"DETACH DATABASE IF EXISTS {identifier(name)}")
+
+    def memory(self) -> EngineMemory:
+        """What DuckDB counts now."""
+        with self.scratch_connection() as connection:
+            query = "SELECT tag, memory_usage_bytes FROM duckdb_memory()"
+            usage = dict(connection.execute(query).fetchall())
+        return EngineMemory(self.retired, sum(usage.values()), usage[_CACHE_MEMORY])
+
+    @property
+    def is_outgrown(self) -> bool:
+        """True if a new instance would need much less memory for the same statements."""
+        return is_outgrown(
+            self.memory().cached_bytes,
+            self._needed_bytes,
+            self._spec.max_cached_bytes,
+            catalogs=len(self._attached),
+            age_seconds=time.monotonic() - self._opened,
+        )
+
+    def session_objects(self) -> list[str]:
+        """What sessions made in this instance that another instance does not have."""
+        of_lake = {
+            f"database {prefix}{name}"
+            for name in self.attached_names
+            for prefix in ("", METADATA_PREFIX)
+        }
+        return sorted(self._list_shared_objects() - self._initial_objects - of_lake)
+
+    def _list_shared_objects(self) -> set[str]:
+        with self._cursor() as connection:
+            return {name for (name,) in connection.execute(_SHARED_OBJECTS).fetchall()}
+
+    def copy_settings(self, other: Engine) -> None:
+        """Takes over the settings for all connections of another instance."""
+        self.global_settings = other.global_settings
+        own = self._read_settings()
+        with self._cursor() as connection:
+            for name, value in other._read_settings().items() - own.items():
+                if name not in _OWN_SETTINGS:
+                    connection.execute(f"SET GLOBAL {identifier(name)} = {literal(value)}")
+
+    def _read_settings(self) -> dict[str, str]:
+        with self._cursor() as connection:
+            rows = connection.execute(
+                "SELECT name, value FROM duckdb_settings() "
+                "WHERE scope = 'GLOBAL' AND value IS NOT NULL"
+            ).fetchall()
+        return dict(rows)
 
     def _cursor(self) -> duckdb.DuckDBPyConnection:
         """A new connection; the caller closes it."""
@@ -200,6 +311,7 @@ class Engine:
     def close(self) -> None:
         """Closes the instance; connections still open keep it alive until they are closed."""
         with self._lock:
+            self._closed = True
             if not self.broken:
                 self._scratch.close()
                 self._root.close()

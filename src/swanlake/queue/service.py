@@ -120,6 +120,11 @@ class DucklingQueue:
         with self._state.lock:
             return table_status(self._state.coordinator, self._state.clock())
 
+    @property
+    def memory_bytes(self) -> int:
+        """The bytes of the rows in memory, which are not on disk yet."""
+        return self._enqueuer.waiting_bytes
+
     def segments(self) -> list[SegmentStatus]:
         """Every segment that is not in the lake yet, oldest first in each table."""
         state = self._state

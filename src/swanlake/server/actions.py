@@ -19,6 +19,7 @@ import pyarrow.flight as flight
 from google.protobuf.message import Message
 
 from swanlake._internal.disk import read_chunks
+from swanlake._internal.memory import resident_bytes
 from swanlake._version import __version__
 from swanlake.errors import InvalidRequest, NotFound, QueryCancelled, Unsupported
 from swanlake.jobs.segment_transfer.grants import FETCH_SEGMENT, TransferGrants
@@ -207,7 +208,7 @@ class FlightActions:
         self._registry.close(call.session_key, "closed by client")
         return messages.CloseSessionResult(status=messages.CloseSessionResult.CLOSED)
 
-    @action(Actions.STATUS, "Returns version, state and session counts as JSON.")
+    @action(Actions.STATUS, "Returns version, state, session counts and memory as JSON.")
     def status(self, call: FlightCall) -> bytes:
         sessions = self._registry.metrics()
         status = {
@@ -227,8 +228,21 @@ class FlightActions:
             "lake_writes": self._registry.services.writes.as_dict(),
             "lake_reads": self._registry.services.reads.as_dict(),
             "writers": [asdict(queue) for queue in self._registry.services.lake.writers()],
+            "memory": self._memory(),
         }
         return json.dumps(status).encode()
+
+    def _memory(self) -> dict[str, Any]:
+        """The memory of the process, and that of its parts as far as they count it."""
+        services = self._registry.services
+        return {
+            "process_bytes": resident_bytes(),
+            "engines": [asdict(memory) for memory in services.host.memory()],
+            "result_bytes": self._registry.result_bytes,
+            "queue_bytes": services.queue.memory_bytes,
+            "arrow_bytes": pa.total_allocated_bytes(),
+            "cached_tables": len(services.queue.table_cache),
+        }
 
     @action(FETCH_SEGMENT, "Streams a queue segment to a Spark worker.", for_workers=True)
     def fetch_segment(self, token: str, body: bytes) -> Iterator[bytes]:

@@ -78,6 +78,7 @@ class SessionRegistry:
             target=self._sweep_periodically, name="swanlake-sweep", daemon=True
         )
         self._sweeper.start()
+        services.host.move_idle_sessions = self._leave_retired_engines
 
     def get(self, key: SessionKey, *, resume: bool = False) -> Session:
         """The session of a key, opened if it is new; with ``resume`` a new one is an error."""
@@ -205,6 +206,13 @@ class SessionRegistry:
         """The number of results that were not fetched yet."""
         return len(self._results)
 
+    @property
+    def result_bytes(self) -> int:
+        """The bytes in memory of results that were not read to their end yet."""
+        with self._lock:
+            streams = [*self._results.values(), *self._delivering.values()]
+        return sum(stream.memory_bytes for stream in streams)
+
     def runs(self, identity: str) -> list[Run]:
         """An identity's statements that run, or whose result was not read to its end yet."""
         with self._lock:
@@ -297,6 +305,12 @@ class SessionRegistry:
                 del self._results[stream.handle]
         for stream in expired:
             stream.abandon(QueryCancelled("The result expired: it was not fetched in time."))
+
+    def _leave_retired_engines(self) -> None:
+        with self._lock:
+            sessions = [slot.session for slot in self._slots.values() if slot.session]
+        for session in sessions:
+            session.leave_retired_engine()
 
     def _sweep_periodically(self) -> None:
         while not self._stopped.wait(self._settings.session_sweep_seconds):

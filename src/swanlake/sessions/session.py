@@ -222,6 +222,18 @@ class Session:
         """Records that the session is in use."""
         self.last_used = time.monotonic()
 
+    def leave_retired_engine(self) -> None:
+        """Moves an idle session off a retired engine; a busy one moves with its next statement."""
+        if not self._engine.engine.retired or not self._lock.acquire(blocking=False):
+            return
+        try:
+            if not self._closed:
+                self._engine.leave_retired_engine()
+        finally:
+            if self._closed:
+                self._engine.release()
+            self._lock.release()
+
     def close(self, reason: str) -> None:
         """Cancels the running statement and releases the connection; bounded, idempotent."""
         if self._closed:
@@ -256,6 +268,7 @@ class Session:
             if transaction is not None:
                 self.transaction.check_handle(transaction)
             self._engine.settle(run.check)
+            self._engine.leave_retired_engine()
             yield
         finally:
             self._current = None

@@ -190,6 +190,11 @@ class Statement:
         return self.type in (StatementType.SET, StatementType.VARIABLE_SET)
 
     @property
+    def is_pragma(self) -> bool:
+        """True for a PRAGMA that is neither a query nor a setting."""
+        return self.type == StatementType.PRAGMA
+
+    @property
     def is_global(self) -> bool:
         """True for a SET or RESET of all sessions."""
         return self.is_setting and any(token.is_word("global") for token in self.tokens[1:2])

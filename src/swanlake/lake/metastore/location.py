@@ -55,6 +55,8 @@ class LakeLocation:
             options += [
                 f"METADATA_SCHEMA {literal(self.metadata_schema)}",
                 f"META_SECRET {literal(secret)}",
+                # Otherwise every catalog would cache the tables of all catalogs of the database.
+                f"META_SCHEMA {literal(self.metadata_schema)}",
             ]
         try:
             connection.execute(

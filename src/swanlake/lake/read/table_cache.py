@@ -66,6 +66,10 @@ class TableCache:
         #: Counts invalidations: a read that began before one is stale.
         self._generation = 0
 
+    def __len__(self) -> int:
+        """The number of cached tables."""
+        return len(self._entries)
+
     def catalog(self, name: str) -> Catalog:
         """The catalog with that name; raises NotFound."""
         key, now = folded(name), self._clock()

@@ -56,6 +56,13 @@ class Enqueuer:
                     return sum(batch.num_rows for batch in batches)
                 return self._write(target, iter(batches), batch_id, check)
 
+    @property
+    def waiting_bytes(self) -> int:
+        """The bytes of small inserts that wait to be written."""
+        with self._state.lock:
+            writers = list(self._writers.values())
+        return sum(writer.waiting_bytes for writer in writers)
+
     def seal(self, action: Seal) -> None:
         """Seals the open segment that the action names, if it still is open."""
         with self._state.lock:

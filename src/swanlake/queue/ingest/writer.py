@@ -63,6 +63,12 @@ class TableWriter:
         self._segment_lock = threading.Lock()
         self._segment: OpenSegmentFile | None = None
 
+    @property
+    def waiting_bytes(self) -> int:
+        """The bytes of the rows that wait to be written."""
+        with self._lock:
+            return sum(entry.batch.nbytes for entry in self._waiting)
+
     def append(
         self, batch: Any, layout: Table, batch_id: BatchId | None, check: Callable[[], None]
     ) -> None:

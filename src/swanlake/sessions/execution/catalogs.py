@@ -5,15 +5,12 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from swanlake.engine.instance import Engine
+from swanlake.engine.instance import METADATA_PREFIX, Engine
 from swanlake.errors import CatalogUnreachable, Code, QueryError
 from swanlake.lake.lake import Lake
 from swanlake.sql.statement import Statement
 
 log = logging.getLogger("swanlake.sessions")
-
-#: The prefix of the database in which DuckLake reads the metadata of a catalog.
-_METADATA_PREFIX = "__ducklake_metadata_"
 
 
 @dataclass(frozen=True)
@@ -53,7 +50,7 @@ class LakeCatalogs:
         if not statement.removes_catalogs:
             return
         for name in statement.names:
-            if self.engine.attached_location(name.removeprefix(_METADATA_PREFIX)) is not None:
+            if self.engine.attached_location(name.removeprefix(METADATA_PREFIX)) is not None:
                 raise QueryError(
                     f"The catalog {name} is shared by all sessions and cannot be detached.",
                     identifier="CATALOG_IN_USE",

@@ -50,6 +50,8 @@ class EngineSession:
         #: The latest SET or USE for each setting, to be repeated on a new connection.
         self._settings: dict[str, str] = {}
         self._settings_changed = 0
+        #: True after a PRAGMA, which may have changed the connection.
+        self._has_pragmas = False
         #: Counts the times when temporary tables may have been lost: a rollback, a new engine.
         self.temp_generation = 0
         self._has_writer_lock = False
@@ -173,6 +175,7 @@ class EngineSession:
             self._settings_changed += 1
             self._settings.pop(statement.setting_name, None)
             self._settings[statement.setting_name] = statement.text
+        self._has_pragmas |= statement.is_pragma
         self.names.has_temporary |= statement.creates_session_state
         self.names.has_session_macros |= statement.may_create_session_macro
 
@@ -287,17 +290,50 @@ class EngineSession:
             lost.append("its temporary objects and attached databases")
         old, self._lease = self._lease, self.services.host.acquire()
         self.services.host.release(old)
+        lost += [f"its setting of {name}" for name in self._start_on_engine()]
+        if lost:
+            raise SessionLost(
+                f"The engine was restarted after a fatal error and the session lost "
+                f"{' and '.join(lost)}. The statement was not run; the session can be used again."
+            )
+
+    def leave_retired_engine(self) -> None:
+        """Moves to the engine that took the place of a retired one, unless state would be lost."""
+        if not self.engine.retired or self.engine.broken or self._has_unrepeatable_state:
+            return
+        try:
+            new = self.services.host.acquire()
+        except STATEMENT_ERRORS:  # the statement says so itself if it needs the catalog
+            return
+        old, self._lease, settings = self._lease, new, self._settings.copy()
+        if self._start_on_engine():
+            # The session stays: a setting could not be repeated, as when a catalog is unreachable.
+            self._lease, self._settings = old, settings
+            self.names = NameResolver(old)
+        self.services.host.release(new if self._lease is old else old)
+
+    @property
+    def _has_unrepeatable_state(self) -> bool:
+        """True if the session has more on its connection than settings with constant values."""
+        is_live = self.live is not None and self.live.live
+        has_state = self.transaction.open or self.names.has_temporary or self._has_pragmas
+        return is_live or has_state or any(map(_is_variable, self._settings))
+
+    def _start_on_engine(self) -> list[str]:
+        """Begins on a new connection with the session's settings; returns those that were lost."""
         self.end_transaction(undone=True)
         self.names = NameResolver(self._lease)
+        lost = []
         for name, sql in list(self._settings.items()):
             try:
                 [setting] = parse(self.connection, sql)
                 self.retry_with_catalogs(setting, partial(self.connection.execute, setting.parsed))
             except STATEMENT_ERRORS:  # what it named was lost with the engine
                 del self._settings[name]
-                lost.append(f"its setting of {name}")
-        if lost:
-            raise SessionLost(
-                f"The engine was restarted after a fatal error and the session lost "
-                f"{' and '.join(lost)}. The statement was not run; the session can be used again."
-            )
+                lost.append(name)
+        return lost
+
+
+def _is_variable(setting: str) -> bool:
+    """True for a SET VARIABLE: its expression may have another value when it is repeated."""
+    return setting.startswith("variable ")

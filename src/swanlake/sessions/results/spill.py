@@ -23,6 +23,11 @@ class SpillBuffer:
         self._parts: deque[Any] = deque()
 
     @property
+    def memory_bytes(self) -> int:
+        """The bytes of the batches that are in memory."""
+        return self._memory_bytes
+
+    @property
     def spilled(self) -> bool:
         return any(isinstance(part, _SpillFile) for part in self._parts)
 

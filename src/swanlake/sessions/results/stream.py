@@ -100,6 +100,11 @@ class ResultStream:
         """The number of rows; None while DuckDB still holds some."""
         return None if self.live else self._rows
 
+    @property
+    def memory_bytes(self) -> int:
+        """The bytes of the rows that wait in memory for their reader."""
+        return self._buffer.memory_bytes
+
     def read(self) -> Any | None:
         """The next batch, or None at the end."""
         with self._lock:
