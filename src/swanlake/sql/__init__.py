@@ -7,6 +7,7 @@ tree (``syntax_tree``) for everything about queries and expressions.
 
 __all__ = [
     "builtins",
+    "expansion",
     "expressions",
     "heads",
     "hints",

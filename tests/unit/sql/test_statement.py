@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swanlake.errors import Unsupported
 from swanlake.sql.hints import parameter_hints
 from swanlake.sql.quoting import identifier, literal, qualified
 from swanlake.sql.statement import Kind, Statement, parse
@@ -235,9 +234,3 @@ def test_probe_ends_where_its_statement_ends() -> None:
 )
 def test_body_ends_before_the_semicolon(sql: str, body: str) -> None:
     assert one(sql).body == body
-
-
-def test_pivot_that_needs_a_transaction_is_refused() -> None:
-    sql = "CREATE TABLE t AS PIVOT (SELECT 1 AS k, 2 AS v) ON k USING sum(v)"
-    with duckdb.connect() as connection, pytest.raises(Unsupported, match="PIVOT"):
-        parse(connection, sql)

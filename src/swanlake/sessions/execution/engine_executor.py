@@ -40,6 +40,8 @@ class EngineExecutor:
         """Runs a statement; ``views`` are those of the queue's tables that it reads."""
         session = self._session
         session.refresh_catalogs(run, statement)
+        if statement.is_expanded:  # a step that failed cannot be repeated without those before it
+            session.catalogs.attach_named(statement.names)
         retries = 0
         while True:
             seen = session.engine.attach_count
@@ -54,13 +56,13 @@ class EngineExecutor:
                         if statement.kind is Kind.COMMIT:
                             session.check_deletes()
                         session.client_rows.expose(session.connection)
-                        session.connection.execute(statement.parsed, parameters)
+                        session.execute(statement, parameters)
                         outcome = collect_outcome(
                             session, run, statement, keep_rows=keep_rows, drain=bool(views)
                         )
                         break
                 except (duckdb.CatalogException, duckdb.BinderException) as error:
-                    if not session.attach_catalogs(statement, seen):
+                    if statement.is_expanded or not session.attach_catalogs(statement, seen):
                         session.fail(error, statement)
                     continue  # with the writer locks of what was attached
                 except STATEMENT_ERRORS as error:

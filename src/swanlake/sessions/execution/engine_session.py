@@ -87,6 +87,12 @@ class EngineSession:
         except STATEMENT_ERRORS as error:
             self.fail(error)
 
+    def execute(self, statement: Statement, parameters: Any = None) -> None:
+        """Runs all steps of a statement; the connection then has its result."""
+        for step in statement.preparation:
+            self.connection.execute(step)
+        self.connection.execute(statement.parsed, parameters)
+
     def stream(self, run: Run, connection: duckdb.DuckDBPyConnection) -> ResultStream:
         """The result of the statement that the connection has just executed."""
         return ResultStream(
@@ -221,7 +227,9 @@ class EngineSession:
             # Stopped before DuckDB did it, or just after: either way no transaction may be left.
             self.roll_back()
         elif self.transaction.open and not lost_engine:
-            self.transaction.aborted = self._is_transaction_aborted()
+            # As in DuckDB: some steps of an expanded write may be done, whatever the error.
+            is_partial = statement is not None and statement.is_expanded and statement.may_write
+            self.transaction.aborted = is_partial or self._is_transaction_aborted()
         if translated is error:
             raise translated
         raise translated from error

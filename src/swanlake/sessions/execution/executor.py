@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import duckdb
@@ -86,7 +86,11 @@ class StatementExecutor:
             query = self._rewrite(statement, chosen)
             statement, views = query.statement, query.views
         if outcome is None:
-            outcome = self._engine.run(run, statement, parameters, keep_rows=keep_rows, views=views)
+            is_one = not (statement.is_expanded and statement.may_write)
+            with nullcontext() if is_one else self.atomic(run, [statement]):
+                outcome = self._engine.run(
+                    run, statement, parameters, keep_rows=keep_rows, views=views
+                )
         if statement.changes_tables and not session.transaction.open:
             for location in session.names.written_catalogs(statement):
                 session.engine.refreshes.mark_changed(location.catalog)

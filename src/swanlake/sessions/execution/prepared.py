@@ -67,7 +67,7 @@ def describe(
 def dataset_schema(connection: duckdb.DuckDBPyConnection, statement: Statement) -> Any:
     """The columns of a query's result; empty where they cannot be known before it runs."""
     probe = statement.probe()
-    if probe is None:
+    if probe is None or statement.is_expanded:
         return EMPTY_SCHEMA
     try:
         [probing] = parse(connection, probe)
