@@ -12,6 +12,7 @@ __all__ = [
     "heads",
     "hints",
     "insert",
+    "parameter_types",
     "quoting",
     "reads",
     "references",

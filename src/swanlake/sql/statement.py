@@ -83,6 +83,15 @@ _CALLED_KEYWORDS = frozenset(
     "try_cast varchar when".split()
 )
 _FILE_NAME = re.compile(r"[/\\:]")
+#: The line before the body of a query in its probe.
+PROBE_LINE = "SELECT * FROM ("
+#: Table functions that change nothing, whose columns are known from a query without rows.
+_READING_PROCEDURES = frozenset(
+    "pragma_collations pragma_database_size pragma_metadata_info pragma_platform pragma_show "
+    "pragma_storage_info pragma_table_info pragma_user_agent pragma_version ducklake_snapshots "
+    "ducklake_table_info ducklake_list_files ducklake_table_changes ducklake_table_deletions "
+    "ducklake_table_insertions ducklake_current_snapshot ducklake_options".split()
+)
 _VERBS = {
     "begin": Kind.BEGIN,
     "start": Kind.BEGIN,
@@ -298,13 +307,21 @@ class Statement:
         )
 
     def probe(self) -> str | None:
-        """A query that returns the columns of this statement and no rows; None if there is none."""
+        """A query that returns the columns of this statement and no rows; None if there is none.
+
+        The body of a SELECT begins in its second line, after ``PROBE_LINE``.
+        """
         if self.type in (StatementType.SELECT, StatementType.RELATION):
-            return f"SELECT * FROM (\n{self.body}\n) LIMIT 0"
+            return f"{PROBE_LINE}\n{self.body}\n) LIMIT 0"
+        if self.call is not None and self.call.name in _READING_PROCEDURES:
+            return f"FROM {self._body_after(self.tokens[0])}\nLIMIT 0"
         if self._returning is None or self.target is None:
             return None
-        clause = self.body.encode()[self.tokens[self._returning].end :].decode()
+        clause = self._body_after(self.tokens[self._returning])
         return f"SELECT {clause}\nFROM {self.target} LIMIT 0"
+
+    def _body_after(self, token: Token) -> str:
+        return self.body.encode()[token.end :].decode()
 
     @cached_property
     def body(self) -> str:

@@ -193,21 +193,16 @@ def test_tokens_have_their_depth() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sql", "by_place", "by_name"),
+    ("sql", "by_place"),
     [
-        ("INSERT INTO t VALUES (?, lower(?), ?)", {"1": 0, "3": 2}, {}),
-        ("INSERT INTO t VALUES (?), (?)", {"1": 0, "2": 0}, {}),
-        ("INSERT INTO t VALUES ($x, now(), $y) ON CONFLICT DO NOTHING", {"x": 0, "y": 2}, {}),
-        ("UPDATE t SET a = ?, b = b + ? WHERE c >= ?", {}, {"1": "a", "3": "c"}),
-        ("SELECT 1 FROM t WHERE t.i = ? AND ? < j AND s LIKE ?", {}, {"1": "i", "3": "s"}),
-        ("SELECT ?, 'x' = ?", {}, {}),
+        ("INSERT INTO t VALUES (?, lower(?), ?)", {"1": 0, "3": 2}),
+        ("INSERT INTO t VALUES (?), (?)", {"1": 0, "2": 0}),
+        ("INSERT INTO t VALUES ($x, now(), $y) ON CONFLICT DO NOTHING", {"x": 0, "y": 2}),
+        ("UPDATE t SET a = ?", {}),
     ],
 )
-def test_parameters_have_column_hints(
-    sql: str, by_place: dict[str, int], by_name: dict[str, str]
-) -> None:
-    hints = parameter_hints(one(sql))
-    assert (hints.by_place, hints.by_name) == (by_place, by_name)
+def test_parameters_have_column_hints(sql: str, by_place: dict[str, int]) -> None:
+    assert parameter_hints(one(sql)).by_place == by_place
 
 
 def test_hints_have_the_column_list_of_an_insert() -> None:

@@ -7,6 +7,7 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import duckdb
+from duckdb import StatementType
 
 from swanlake.engine.errors import ENGINE_ERRORS
 from swanlake.errors import InvalidRequest, NotFound
@@ -146,7 +147,7 @@ class StatementExecutor:
 
     def describe(self, connection: duckdb.DuckDBPyConnection, prepared: PreparedStatement) -> None:
         """Fills in the schemas of a prepared statement."""
-        if len(prepared.statements) > 1:
+        if any(one.type != StatementType.SELECT for one in prepared.statements[:-1]):
             return  # the statements before the last may create what it reads
         statement = prepared.last
         procedure = target = None
