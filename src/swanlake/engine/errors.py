@@ -89,7 +89,7 @@ def translate(
         return CommitConflict(
             f"Nothing was committed: {what.replace(' - but', ', but')}. Retry it."
         )
-    if _LOCK_TIMEOUT in message and _is_from_extension(error):
+    if _LOCK_TIMEOUT in message and is_from_extension(error):
         return CommitLockTimeout(
             "Another program held a lock on the lake's metadata for too long, in a transaction "
             "that it left open. Nothing was changed; retry the statement."
@@ -102,7 +102,7 @@ def translate(
     return QueryError(message, identifier=identifier, code=_code(identifier, message))
 
 
-def _is_from_extension(error: Exception) -> bool:
+def is_from_extension(error: Exception) -> bool:
     """True if no statement can have this message: extensions raise errors without a kind."""
     return isinstance(error, duckdb.OperationalError) or type(error) is duckdb.Error
 

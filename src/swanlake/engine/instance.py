@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -167,7 +168,8 @@ class Engine:
                         f"The catalog {location.catalog} cannot be attached: another database is "
                         "attached under its name. DETACH that database first."
                     )
-                location.attach(connection)
+                with _lazy_transactions(connection):
+                    location.attach(connection)
             self._attached[location.catalog] = location
             self.attach_count += 1
 
@@ -215,3 +217,21 @@ class Engine:
                 f"ducklake_init_sql failed with a {type(failed).__name__}; run it in a DuckDB "
                 "shell to see the statement (it is not shown here because it may contain secrets)."
             ) from None
+
+
+@contextmanager
+def _lazy_transactions(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    """Turns immediate_transaction_mode off for the block, which a session may have set for all.
+
+    With it, DuckLake begins a transaction of the new catalog before it knows its metadata schema.
+    """
+    setting = "immediate_transaction_mode"
+    [(is_immediate,)] = connection.execute(f"SELECT current_setting('{setting}')").fetchall()
+    if not is_immediate:
+        yield
+        return
+    connection.execute(f"SET GLOBAL {setting} = false")
+    try:
+        yield
+    finally:
+        connection.execute(f"SET GLOBAL {setting} = true")

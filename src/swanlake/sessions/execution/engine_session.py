@@ -11,11 +11,18 @@ from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 import duckdb
+from duckdb import StatementType
 
-from swanlake.engine.errors import ENGINE_ERRORS, translate
+from swanlake.engine.errors import (
+    ENGINE_ERRORS,
+    is_from_extension,
+    is_interrupt,
+    may_invalidate,
+    translate,
+)
 from swanlake.engine.host import EngineConnection
 from swanlake.engine.instance import Engine
-from swanlake.errors import QueryCancelled, SessionLost, SwanLakeError
+from swanlake.errors import CatalogUnreachable, QueryCancelled, SessionLost, SwanLakeError
 from swanlake.lake.metastore.location import LakeLocation
 from swanlake.lake.model.layout import Table, folded
 from swanlake.sessions.execution.catalogs import LakeCatalogs
@@ -32,6 +39,8 @@ T = TypeVar("T")
 
 #: What a statement can fail with: an error of the engine, or the decision to stop the statement.
 STATEMENT_ERRORS: tuple[type[Exception], ...] = (*ENGINE_ERRORS, SwanLakeError)
+#: What DuckDB raises for an unknown name, before it has done anything.
+_BIND_ERRORS = (duckdb.CatalogException, duckdb.BinderException)
 
 
 class EngineSession:
@@ -110,19 +119,45 @@ class EngineSession:
 
         Another session may have attached it since the statement failed.
         """
-        self.catalogs.attach_named(statement.names | self._names_in_use())
+        try:
+            self.catalogs.attach_named(statement.names | self._names_in_use())
+        except CatalogUnreachable:
+            # Its name may be any other word of the statement, which then needs only the others.
+            if self.engine.attach_count == seen:
+                raise
         return self.engine.attach_count > seen
 
-    def retry_with_catalogs(self, statement: Statement, attempt: Callable[[], T]) -> T:
-        """Attempts again once the catalogs that a statement names are attached.
+    def attach_after(self, error: duckdb.Error, statement: Statement, seen: int) -> bool:
+        """Attaches what a statement names; True if that may mend its error and it can be repeated.
 
-        DuckDB refused it while binding, so nothing of it was done.
+        ``seen`` is as for ``attach_catalogs``.
         """
+        # A write is repeated only if it was certainly refused before it did anything.
+        may_repeat = not statement.may_write or statement.type == StatementType.CALL
+        if not isinstance(error, _BIND_ERRORS) and not (may_repeat and self._hides_binding(error)):
+            return False
+        return self.attach_catalogs(statement, seen)
+
+    def _hides_binding(self, error: duckdb.Error) -> bool:
+        """True if it may be the error of another catalog.
+
+        DuckDB looks for a function of an unknown catalog in all attached ones, and fails if one of
+        them cannot be read.
+        """
+        if not is_from_extension(error) or is_interrupt(error) or may_invalidate(error):
+            return False
+        if self.client_rows.rows is not None:  # which can be read once only
+            return False
+        return not self.transaction.open or not self._is_transaction_aborted()
+
+    def retry_with_catalogs(self, statement: Statement, attempt: Callable[[], T]) -> T:
+        """Attempts to bind a statement, again once the catalogs that it names are attached."""
         seen = self.engine.attach_count
         try:
             return attempt()
-        except (duckdb.CatalogException, duckdb.BinderException):
-            if not self.attach_catalogs(statement, seen):
+        except duckdb.Error as error:
+            is_known = isinstance(error, _BIND_ERRORS) or self._hides_binding(error)
+            if not is_known or not self.attach_catalogs(statement, seen):
                 raise
             return attempt()
 
