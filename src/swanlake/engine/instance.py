@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from weakref import WeakSet
 
 import duckdb
 
@@ -85,6 +86,8 @@ class Engine:
             limit=_MAX_SCRATCH_CONNECTIONS,
             is_reusable=lambda connection: not self.broken,
         )
+        #: All open connections, to interrupt their statements when the instance breaks.
+        self._connections: WeakSet[duckdb.DuckDBPyConnection] = WeakSet()
         self._root = open_database(spec.temp_directory, spec.memory_limit, spec.threads)
         try:
             load_extensions(self._root)
@@ -185,7 +188,16 @@ class Engine:
     def _cursor(self) -> duckdb.DuckDBPyConnection:
         """A new connection; the caller closes it."""
         with self._lock:
-            return self._root.cursor()
+            connection = self._root.cursor()
+            self._connections.add(connection)
+            return connection
+
+    def interrupt(self) -> None:
+        """Ends the statements that run on the instance: DuckDB lets them run on when it breaks."""
+        with self._lock:
+            connections = list(self._connections)
+        for connection in connections:
+            connection.interrupt()
 
     def is_valid(self) -> bool:
         """False once a fatal error has made DuckDB refuse all further statements."""

@@ -256,7 +256,10 @@ class EngineSession:
         """Raises the error for the client, after finding out what the failure left behind."""
         lost_engine = self._report(error)
         translated = translate(
-            error, partial(self._table_name, statement), self._written_tables(statement)
+            error,
+            partial(self._table_name, statement),
+            self._written_tables(statement),
+            lost_engine=lost_engine,
         )
         if statement is not None and self._ends_outside_transaction(statement):
             # Stopped before DuckDB did it, or just after: either way no transaction may be left.
