@@ -88,6 +88,11 @@ class EngineSession:
             return True
         return not self._settings.keys() <= {"use"}
 
+    @property
+    def folds_names(self) -> bool:
+        """True if DuckDB may not keep the letter case of the names in a CREATE."""
+        return any("preserve_identifier_case" in name for name in self._settings)
+
     def call(self, run: Run, function: Callable[..., T], *arguments: Any) -> T:
         """Calls a function with the connection, as interruptible work of the run."""
         try:
