@@ -505,13 +505,12 @@ def test_session_state_applies_to_what_is_written(
 @pytest.mark.usefixtures("native_only")
 def test_time_zone_of_one_session_is_not_that_of_another(ours: Ours, writes: Writes) -> None:
     """Both write through the same scratch connections."""
-    other = Ours(writes.server)
     ours.run("CREATE OR REPLACE TABLE zoned (d TIMESTAMPTZ)")
     ours.run("ALTER TABLE zoned SET PARTITIONED BY (day(d))")
     ours.run("CALL swanlake.set_option('data_inlining_row_limit', 0, table_name => 'zoned')")
-    for session, zone in ((ours, "America/New_York"), (other, "UTC"), (ours, "Asia/Tokyo")):
-        session.run(f"SET TimeZone = '{zone}'")
-        session.run("INSERT INTO zoned VALUES ('2024-01-01 23:00:00')")
+    with closing(Ours(writes.server)) as other:
+        for session, zone in ((ours, "America/New_York"), (other, "UTC"), (ours, "Asia/Tokyo")):
+            session.run(f"SET TimeZone = '{zone}'")
+            session.run("INSERT INTO zoned VALUES ('2024-01-01 23:00:00')")
     days = "SELECT DISTINCT regexp_extract(filename, 'day=(.*)/', 1) FROM zoned"
     assert ours.run(days) == [("1",)]
-    other.close()
