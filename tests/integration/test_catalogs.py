@@ -17,6 +17,7 @@ from tests.flight import FlightSql
 from tests.postgres_server import new_database
 from tests.queries import rows
 from tests.server_process import ServerProcess
+from tests.stock_duckdb import stock_duckdb
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])
@@ -248,3 +249,57 @@ def test_unknown_names_keep_duckdbs_errors(own_server: ServerProcess) -> None:
         connection.query("FROM nowhere")
     with pytest.raises(pa.ArrowInvalid, match="BINDER_ERROR"):
         connection.query("SELECT nothing.a FROM range(1)")
+
+
+def test_catalog_is_attached_while_transactions_are_immediate(cursor: Any, same_lake: Lake) -> None:
+    same_lake.create_catalog("lazily")
+    cursor.execute("SET immediate_transaction_mode = true")
+    try:
+        cursor.execute("CREATE TABLE lazily.main.t AS SELECT 42 AS i")
+        assert rows(cursor, "FROM lazily.t") == [(42,)]
+        assert rows(cursor, "SELECT current_setting('immediate_transaction_mode')") == [(True,)]
+    finally:
+        cursor.execute("RESET immediate_transaction_mode")
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SET enable_external_access = false",
+        'SET GLOBAL "lock_configuration" = true',
+        "PRAGMA disabled_filesystems = 'LocalFileSystem'",
+    ],
+)
+def test_setting_that_would_take_the_lake_from_all_sessions_is_refused(
+    shared_server: ServerProcess, sql: str
+) -> None:
+    with adbc.connect(shared_server.url, autocommit=True) as connection:
+        with connection.cursor() as cursor, pytest.raises(adbc.Error, match="SETTING_REFUSED"):
+            cursor.execute(sql)
+
+
+def test_damaged_catalog_does_not_hide_the_functions_of_others(tmp_path: Path) -> None:
+    queries = {
+        "by_scalar_macro": "SELECT by_scalar_macro.answer()",
+        "by_table_macro": "FROM by_table_macro.answers()",
+        "by_function": "SELECT count(*) + 39 FROM ducklake_snapshots('by_function')",
+        "by_prepared": "SELECT by_prepared.answer() LIMIT ?",
+        "beside_broken": "SELECT beside_broken.answer() AS broken2",
+    }
+    catalogs = tmp_path / "catalogs"
+    with Lake.open(catalogs, tmp_path / "data") as lake:
+        for name in [*queries, "broken", "broken2"]:
+            lake.create_catalog(name)
+    with stock_duckdb() as stock:
+        for name in queries:
+            stock.execute(f"ATTACH 'ducklake:sqlite:{catalogs}/{name}.sqlite' AS {name}")
+            stock.execute(f"CREATE MACRO {name}.main.answer() AS 42")
+            stock.execute(f"CREATE MACRO {name}.main.answers() AS TABLE SELECT 42")
+    (catalogs / "broken2.sqlite").write_bytes(b"no database" * 1000)
+    with ServerProcess(tmp_path) as server, adbc.connect(server.url, autocommit=True) as connection:
+        with connection.cursor() as cursor:
+            assert rows(cursor, "SELECT count(*) FROM ducklake_snapshots('broken')") == [(1,)]
+            for file in catalogs.glob("broken.sqlite*"):
+                file.write_bytes(b"no database" * 1000)
+            for sql in queries.values():
+                assert rows(cursor, sql, (1,) if "?" in sql else None) == [(42,)]

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, time
 from typing import Any
 
 import adbc_driver_manager
+import duckdb
 import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
@@ -66,6 +67,51 @@ def test_prepare_and_execute_schema_execute_nothing(cursor: Any, sql: str) -> No
     assert rows(cursor, "SELECT nextval('untouched_sequence')") == [(1,)]
     created = "SELECT count(*) FROM duckdb_tables() WHERE table_name = 'untouched_too'"
     assert rows(cursor, created) == [(0,)]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "EXPLAIN SELECT 1",
+        "EXPLAIN ANALYZE SELECT 1",
+        "SELECT 1; SELECT 2 AS two",
+        "SHOW TABLES",
+        "PRAGMA version",
+        "DESCRIBE SELECT 1",
+        "SUMMARIZE SELECT 1 AS a",
+        "CALL pragma_version()",
+        "CALL ducklake_snapshots('swanlake')",
+    ],
+)
+def test_execute_schema_is_that_of_the_result(cursor: Any, sql: str) -> None:
+    announced = cursor.adbc_execute_schema(sql)
+    cursor.execute(sql)
+    assert announced == cursor.fetch_arrow_table().schema
+    assert len(announced) > 0
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT 1,\n  no_such_column\nFROM pointed",
+        "SELECT *\n FROM no_such_table WHERE i = ?",
+        "INSERT INTO\n   no_such_table (i) VALUES (?)",
+    ],
+)
+def test_error_of_prepare_points_at_the_text_of_the_client(cursor: Any, sql: str) -> None:
+    cursor.execute("CREATE TEMP TABLE pointed (i INTEGER)")
+    with pytest.raises(adbc_driver_manager.ProgrammingError) as prepared:
+        cursor.adbc_prepare(sql)
+    stock = duckdb.connect()
+    stock.execute("CREATE TEMP TABLE pointed (i INTEGER)")
+    with stock, pytest.raises(duckdb.Error) as executed:
+        stock.execute(sql, [1] if "?" in sql else None)
+    assert excerpt(str(prepared.value)) == excerpt(str(executed.value))
+
+
+def excerpt(message: str) -> str:
+    """The line at which a message points, and the place in it; empty if it points at none."""
+    return message.partition("LINE ")[2].partition("^")[0]
 
 
 def test_execute_schema_of_several_statements_is_empty(cursor: Any) -> None:
@@ -526,7 +572,9 @@ def test_parameter_schema_has_the_column_types(cursor: Any) -> None:
         ("UPDATE typed_parameters SET d = ? WHERE t >= ?", [decimal, timestamp]),
         ("DELETE FROM typed_parameters WHERE i = ?", [pa.int32()]),
         ("SELECT * FROM typed_parameters WHERE i = ?", [pa.int32()]),
-        ("SELECT i FROM typed_parameters AS p WHERE p.t < ? AND ? = i", [timestamp, pa.string()]),
+        ("SELECT i FROM typed_parameters AS p WHERE p.t < ? AND ? = i", [timestamp, pa.int32()]),
+        ("SELECT i + ? FROM typed_parameters LIMIT ?", [pa.int32(), pa.int64()]),
+        ("SELECT count(*) FROM range(?) WHERE range IN (?)", [pa.string(), pa.int64()]),
         ("WITH c AS (SELECT 1 AS x) SELECT x FROM c WHERE x = ?", [pa.int32()]),
         ("SELECT ?", [pa.string()]),
     ]:
@@ -570,3 +618,20 @@ def test_parameters_and_columns_suit_the_jdbc_driver(flight_sql: Callable[..., F
             "u": 2**64 - 1,
         }
     ]
+
+
+@pytest.mark.parametrize("scale", [0, 1, 3])
+def test_decimal_parameter_takes_values_of_another_scale(cursor: Any, scale: int) -> None:
+    cursor.execute("CREATE TEMP TABLE scaled AS SELECT 2.00::DECIMAL(10, 2) AS d")
+    bound = pa.table({"1": pa.array([2], pa.int64()).cast(pa.decimal128(22, scale))})
+    assert rows(cursor, "SELECT count(*) FROM scaled WHERE d = ?", bound) == [(1,)]
+    assert rows(cursor, "SELECT d + ? FROM scaled", bound) == [(4,)]
+    assert affected_rows(cursor, "INSERT INTO scaled VALUES (?)", bound) == 1
+    assert affected_rows(cursor, "UPDATE scaled SET d = ?", bound) == 2
+
+
+def test_parameters_are_typed_by_tables_of_the_transaction(cursor: Any) -> None:
+    cursor.execute("BEGIN")
+    cursor.execute("CREATE TABLE typed_in_transaction (d DATE)")
+    assert cursor.adbc_prepare("FROM typed_in_transaction WHERE d < ?").types == [pa.date32()]
+    cursor.execute("ROLLBACK")

@@ -13,10 +13,11 @@ import pytest
 from swanlake.config import Settings
 from swanlake.engine import instance
 from swanlake.engine.database import open_database
+from swanlake.protocol import messages
 from swanlake.server.app import Server
 from tests.contenders import BackgroundCall
 from tests.flight import FlightSql
-from tests.queries import waiting_query
+from tests.queries import ENDLESS_QUERY, waiting_query
 from tests.waiting import eventually
 
 Open = Callable[..., FlightSql]
@@ -106,9 +107,27 @@ def test_running_statement_fails_and_its_session_recovers(
     assert running.query("SELECT 1").num_rows == 1
 
 
-def test_prepared_statement_survives_the_engine(open_flight: Open) -> None:
-    from swanlake.protocol import messages
+def test_endless_statement_on_the_broken_engine_is_stopped(
+    open_flight: Open, server: Server
+) -> None:
+    breaker, running = open_flight(), open_flight()
+    statement = BackgroundCall(lambda: running.query(ENDLESS_QUERY))
+    eventually(lambda: server.registry.watchdog.running())
+    break_engine(breaker)
+    assert "FATAL_ERROR" in str(statement.join().error)
+    assert running.query("SELECT 1").num_rows == 1
 
+
+def test_result_of_the_broken_engine_ends_with_an_error(open_flight: Open) -> None:
+    breaker, reading = open_flight(), open_flight()
+    command = messages.CommandStatementQuery(query="FROM range(100_000_000)")
+    result = reading.fetch(reading.info(command))
+    break_engine(breaker)
+    with pytest.raises(flight.FlightInternalError, match="FATAL_ERROR"):
+        result.read_all()
+
+
+def test_prepared_statement_survives_the_engine(open_flight: Open) -> None:
     breaker, connection = open_flight(), open_flight()
     request = messages.ActionCreatePreparedStatementRequest(query="SELECT 7 AS i")
     handle = connection.action_result("CreatePreparedStatement", request).prepared_statement_handle

@@ -61,16 +61,25 @@ def translate(
     error: Exception,
     table_name: Callable[[int], str] = lambda id: f"with the id {id}",
     written: Iterable[str] = (),
+    *,
+    lost_engine: bool = False,
 ) -> SwanLakeError:
     """The error for the caller: a stable identifier, a status code and DuckDB's message.
 
     Some messages of DuckLake contain table ids, for which ``table_name`` gives the name. Others
-    name no table; then all tables that were ``written`` are named.
+    name no table; then all tables that were ``written`` are named. ``lost_engine`` says that a
+    fatal error has invalidated the instance.
     """
     if isinstance(error, SwanLakeError):
         return error
     # DuckDB appends a stack trace with local paths to internal errors.
     message = str(error).split("\n\nStack Trace:")[0].strip()
+    if is_interrupt(error) and lost_engine:
+        return QueryError(
+            "Another statement had a fatal error, after which the engine was replaced. This "
+            "statement was stopped; run it again.",
+            identifier="FATAL_ERROR",
+        )
     if is_interrupt(error):
         return QueryError(
             "The statement failed in one of its threads, and DuckDB did not report why; run it "
@@ -89,7 +98,7 @@ def translate(
         return CommitConflict(
             f"Nothing was committed: {what.replace(' - but', ', but')}. Retry it."
         )
-    if _LOCK_TIMEOUT in message and _is_from_extension(error):
+    if _LOCK_TIMEOUT in message and is_from_extension(error):
         return CommitLockTimeout(
             "Another program held a lock on the lake's metadata for too long, in a transaction "
             "that it left open. Nothing was changed; retry the statement."
@@ -102,7 +111,7 @@ def translate(
     return QueryError(message, identifier=identifier, code=_code(identifier, message))
 
 
-def _is_from_extension(error: Exception) -> bool:
+def is_from_extension(error: Exception) -> bool:
     """True if no statement can have this message: extensions raise errors without a kind."""
     return isinstance(error, duckdb.OperationalError) or type(error) is duckdb.Error
 

@@ -92,13 +92,19 @@ class EngineHost(ABC):
             self._checker.join(_JOIN_SECONDS)
 
     def report_error(self, lease: EngineConnection, error: BaseException) -> bool:
-        """Reports a statement's error; True if it invalidated the whole instance."""
+        """Reports a statement's error; True if the whole instance was invalidated, by it or before.
+
+        The other statements of the instance are then interrupted.
+        """
+        if lease.engine.broken:
+            return True
         if not may_invalidate(error) or lease.engine.is_valid():
             return False
         with self._lock:
             first, lease.engine.broken = not lease.engine.broken, True
         if first:
             log.error("a fatal error invalidated the engine; it is replaced: %s", error)
+            lease.engine.interrupt()
         return True
 
     @property

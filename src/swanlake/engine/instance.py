@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from weakref import WeakSet
 
 import duckdb
 
@@ -142,6 +144,8 @@ class Engine:
             limit=_MAX_SCRATCH_CONNECTIONS,
             is_reusable=lambda connection: not (self.broken or self._closed),
         )
+        #: All open connections, to interrupt their statements when the instance breaks.
+        self._connections: WeakSet[duckdb.DuckDBPyConnection] = WeakSet()
         temp_directory = new_temp_directory(spec.temp_directory)
         self._root = open_database(temp_directory, spec.memory_limit, spec.threads)
         try:
@@ -227,7 +231,8 @@ class Engine:
                         f"The catalog {location.catalog} cannot be attached: another database is "
                         "attached under its name. DETACH that database first."
                     )
-                location.attach(connection)
+                with _lazy_transactions(connection):
+                    location.attach(connection)
             self._attached[location.catalog] = location
             before = self.memory().cached_bytes
             self._load_schema(location.catalog)
@@ -294,7 +299,16 @@ class Engine:
     def _cursor(self) -> duckdb.DuckDBPyConnection:
         """A new connection; the caller closes it."""
         with self._lock:
-            return self._root.cursor()
+            connection = self._root.cursor()
+            self._connections.add(connection)
+            return connection
+
+    def interrupt(self) -> None:
+        """Ends the statements that run on the instance: DuckDB lets them run on when it breaks."""
+        with self._lock:
+            connections = list(self._connections)
+        for connection in connections:
+            connection.interrupt()
 
     def is_valid(self) -> bool:
         """False once a fatal error has made DuckDB refuse all further statements."""
@@ -327,3 +341,21 @@ class Engine:
                 f"ducklake_init_sql failed with a {type(failed).__name__}; run it in a DuckDB "
                 "shell to see the statement (it is not shown here because it may contain secrets)."
             ) from None
+
+
+@contextmanager
+def _lazy_transactions(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    """Turns immediate_transaction_mode off for the block, which a session may have set for all.
+
+    With it, DuckLake begins a transaction of the new catalog before it knows its metadata schema.
+    """
+    setting = "immediate_transaction_mode"
+    [(is_immediate,)] = connection.execute(f"SELECT current_setting('{setting}')").fetchall()
+    if not is_immediate:
+        yield
+        return
+    connection.execute(f"SET GLOBAL {setting} = false")
+    try:
+        yield
+    finally:
+        connection.execute(f"SET GLOBAL {setting} = true")

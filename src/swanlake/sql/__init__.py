@@ -7,10 +7,12 @@ tree (``syntax_tree``) for everything about queries and expressions.
 
 __all__ = [
     "builtins",
+    "expansion",
     "expressions",
     "heads",
     "hints",
     "insert",
+    "parameter_types",
     "quoting",
     "reads",
     "references",

@@ -1,8 +1,7 @@
-"""Finds the column that each parameter of a statement is for.
+"""Finds the column that each parameter of an INSERT … VALUES is for.
 
-Drivers that bind by the parameter schema (such as JDBC) need types, which DuckDB knows only after
-values are bound. A parameter that is a whole value of an INSERT has the type of its column;
-one that is assigned to or compared with a column has that column's type.
+A parameter that is a whole value of a row has the type of its column, which needs no plan of the
+statement. For all other parameters see ``parameter_types``.
 """
 
 from __future__ import annotations
@@ -14,45 +13,23 @@ from duckdb import StatementType
 from swanlake.sql.statement import Statement
 from swanlake.sql.tokens import Token, find_keyword, find_parameters
 
-_COMPARISONS = ("=", "<", ">", "!")
-
 
 @dataclass(frozen=True)
 class ParameterHints:
-    """The column of each parameter, by name or by position among the inserted columns."""
+    """The column of each parameter, by its position among the inserted columns."""
 
-    #: The column list of an INSERT, as written; None without one.
+    #: The column list of the INSERT, as written; None without one.
     inserted: list[str] | None = None
     by_place: dict[str, int] = field(default_factory=dict)
-    by_name: dict[str, str] = field(default_factory=dict)
 
 
 def parameter_hints(statement: Statement) -> ParameterHints:
-    """The columns of those parameters for which the text shows one."""
+    """The columns of those parameters that are whole values of an INSERT."""
+    if statement.type != StatementType.INSERT:
+        return ParameterHints()
     tokens = statement.tokens
     names = {parameter.position: parameter.name for parameter in find_parameters(statement.text)}
-    by_name = {
-        name: column
-        for position, name in names.items()
-        if (column := _compared_column(tokens, position)) is not None
-    }
-    if statement.type != StatementType.INSERT:
-        return ParameterHints(by_name=by_name)
-    return ParameterHints(_column_list(tokens), _value_places(tokens, names), by_name)
-
-
-def _compared_column(tokens: list[Token], position: int) -> str | None:
-    """The column in ``column = ?``, ``column >= ?``, ``column LIKE ?``."""
-    before = position - 1
-    if before >= 0 and tokens[before].is_kw("like", "ilike"):
-        before -= 1
-    else:
-        start = before
-        while before >= 0 and tokens[before].is_operator and tokens[before].text in _COMPARISONS:
-            before -= 1
-        if before == start:
-            return None
-    return tokens[before].text if before >= 0 and tokens[before].is_name else None
+    return ParameterHints(_column_list(tokens), _value_places(tokens, names))
 
 
 def _column_list(tokens: list[Token]) -> list[str] | None:

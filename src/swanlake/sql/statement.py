@@ -16,7 +16,7 @@ from itertools import dropwhile, pairwise, takewhile
 import duckdb
 from duckdb import StatementType
 
-from swanlake.errors import Unsupported
+from swanlake.sql.expansion import written_statements
 from swanlake.sql.expressions import builtin_functions
 from swanlake.sql.insert import QUERY_WORDS, InsertHead, insert_head
 from swanlake.sql.tokens import Token, TokenReader, find_keyword, substitute_parameters, tokenize
@@ -73,6 +73,7 @@ _DEFINITIONS = {
     StatementType.DROP,
     StatementType.TRANSACTION,
     StatementType.CALL,
+    StatementType.COPY_DATABASE,
 }
 #: Kinds of objects in CREATE. TEMP comes before this word; after it, "temp" may be a name.
 _CREATED = ("table", "view", "sequence", "macro", "function", "type", "schema", "index", "secret")
@@ -82,6 +83,15 @@ _CALLED_KEYWORDS = frozenset(
     "try_cast varchar when".split()
 )
 _FILE_NAME = re.compile(r"[/\\:]")
+#: The line before the body of a query in its probe.
+PROBE_LINE = "SELECT * FROM ("
+#: Table functions that change nothing, whose columns are known from a query without rows.
+_READING_PROCEDURES = frozenset(
+    "pragma_collations pragma_database_size pragma_metadata_info pragma_platform pragma_show "
+    "pragma_storage_info pragma_table_info pragma_user_agent pragma_version ducklake_snapshots "
+    "ducklake_table_info ducklake_list_files ducklake_table_changes ducklake_table_deletions "
+    "ducklake_table_insertions ducklake_current_snapshot ducklake_options".split()
+)
 _VERBS = {
     "begin": Kind.BEGIN,
     "start": Kind.BEGIN,
@@ -110,15 +120,25 @@ class Call:
 
 @dataclass(frozen=True)
 class Statement:
-    """One parsed statement."""
+    """One statement of a client, parsed."""
 
+    #: What DuckDB runs; for an expanded statement the last step, which gives the result.
     parsed: duckdb.Statement
+    #: What DuckDB runs before that, if it expanded the statement.
+    preparation: tuple[duckdb.Statement, ...] = ()
+    #: The text of an expanded statement; its steps have none.
+    written: str | None = None
     #: Cached by source: every batch bound to a prepared statement needs it.
     _over_rows: dict[str, str | None] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def text(self) -> str:
-        return self.parsed.query
+        return self.parsed.query if self.written is None else self.written
+
+    @property
+    def is_expanded(self) -> bool:
+        """True if DuckDB runs it as several statements; see ``swanlake.sql.expansion``."""
+        return self.written is not None
 
     @cached_property
     def tokens(self) -> list[Token]:
@@ -136,7 +156,12 @@ class Statement:
 
     @property
     def type(self) -> StatementType:
-        return self.parsed.type
+        return StatementType.COPY_DATABASE if self.is_import else self.parsed.type
+
+    @property
+    def is_import(self) -> bool:
+        """True for IMPORT DATABASE, which DuckDB expands to the statements of a directory."""
+        return self.is_expanded and self.tokens[0].is_word("import", "pragma")
 
     @cached_property
     def kind(self) -> Kind:
@@ -287,13 +312,21 @@ class Statement:
         )
 
     def probe(self) -> str | None:
-        """A query that returns the columns of this statement and no rows; None if there is none."""
+        """A query that returns the columns of this statement and no rows; None if there is none.
+
+        The body of a SELECT begins in its second line, after ``PROBE_LINE``.
+        """
         if self.type in (StatementType.SELECT, StatementType.RELATION):
-            return f"SELECT * FROM (\n{self.body}\n) LIMIT 0"
+            return f"{PROBE_LINE}\n{self.body}\n) LIMIT 0"
+        if self.call is not None and self.call.name in _READING_PROCEDURES:
+            return f"FROM {self._body_after(self.tokens[0])}\nLIMIT 0"
         if self._returning is None or self.target is None:
             return None
-        clause = self.body.encode()[self.tokens[self._returning].end :].decode()
+        clause = self._body_after(self.tokens[self._returning])
         return f"SELECT {clause}\nFROM {self.target} LIMIT 0"
+
+    def _body_after(self, token: Token) -> str:
+        return self.body.encode()[token.end :].decode()
 
     @cached_property
     def body(self) -> str:
@@ -406,25 +439,26 @@ def _split(tokens: list[Token]) -> list[list[Token]]:
 
 def parse(connection: duckdb.DuckDBPyConnection, sql: str) -> list[Statement]:
     """The statements of a text, in order; raises DuckDB's error if it is not SQL."""
-    found = connection.extract_statements(sql)
-    if any(one.type == StatementType.TRANSACTION and not one.query for one in found):
-        raise Unsupported(
-            "A PIVOT without a list of columns cannot be written to a table: name the columns "
-            "with IN (…)."
-        )
-    return [Statement(_counted_as_written(connection, parsed)) for parsed in found]
+    return [_counted_as_written(connection, one) for one in _parse(connection, sql)]
 
 
-def _counted_as_written(
-    connection: duckdb.DuckDBPyConnection, parsed: duckdb.Statement
-) -> duckdb.Statement:
+def _parse(connection: duckdb.DuckDBPyConnection, sql: str) -> list[Statement]:
+    statements = []
+    for written in written_statements(sql, connection.extract_statements):
+        *preparation, last = written.steps
+        text = written.text if preparation else None
+        statements.append(Statement(last, tuple(preparation), text))
+    return statements
+
+
+def _counted_as_written(connection: duckdb.DuckDBPyConnection, statement: Statement) -> Statement:
     """The statement with its ``?`` parameters numbered in text order.
 
     DuckDB numbers those after the FROM of an UPDATE or the USING of a DELETE in another order, and
     would bind values to the wrong parameters.
     """
-    reorders = parsed.type in (StatementType.UPDATE, StatementType.DELETE)
-    if not reorders or len(parsed.named_parameters) < 2 or "?" not in parsed.query:
-        return parsed
-    numbered = substitute_parameters(parsed.query, lambda name: f"${name}")
-    return connection.extract_statements(numbered)[0]
+    reorders = statement.type in (StatementType.UPDATE, StatementType.DELETE)
+    if not reorders or len(statement.parameters) < 2 or "?" not in statement.text:
+        return statement
+    [numbered] = _parse(connection, statement.with_parameters(lambda name: f"${name}"))
+    return numbered

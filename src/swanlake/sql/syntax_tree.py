@@ -61,18 +61,18 @@ def read_syntax_tree(
     serialized = json.loads(text)
     if serialized["error"] or len(serialized["statements"]) != 1:
         return None
-    return _summarize(list(_walk(serialized["statements"][0]["node"])))
+    return _summarize(list(walk(serialized["statements"][0]["node"])))
 
 
-def _walk(value: Any) -> Iterator[dict[str, Any]]:
+def walk(value: Any) -> Iterator[dict[str, Any]]:
     """All objects of a serialized tree."""
     if isinstance(value, dict):
         yield value
         for child in value.values():
-            yield from _walk(child)
+            yield from walk(child)
     elif isinstance(value, list):
         for child in value:
-            yield from _walk(child)
+            yield from walk(child)
 
 
 def _summarize(objects: list[dict[str, Any]]) -> SyntaxTree:

@@ -441,3 +441,76 @@ def test_outcome_is_that_of_stock_on_postgresql(
             refused += isinstance(same(ours, stock, line.replace("{schema}", schema)), tuple)
         assert content(ours, schema) == content(stock, schema)
         assert flight.status()["lake_writes"]["extension"] <= refused
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        # Rows are sorted by a macro of the catalog, of the current schema, or with a variable.
+        """
+        CREATE MACRO opposite(x) AS -x;
+        CREATE TABLE t (i INTEGER);
+        ALTER TABLE t SET SORTED BY (opposite(i) ASC);
+        INSERT INTO t VALUES (1), (3), (2);
+        INSERT INTO t VALUES (abs(-4)), (5);
+        INSERT INTO t SELECT unnest([6, 7]);
+        FROM t
+        """,
+        """
+        SET VARIABLE divisor = 2;
+        CREATE MACRO remainder(x) AS x % getvariable('divisor');
+        CREATE TABLE t (i INTEGER);
+        ALTER TABLE t SET SORTED BY (remainder(i) ASC, i ASC);
+        INSERT INTO t VALUES (1), (2), (3), (4);
+        FROM t
+        """,
+        # Partitions and the order depend on the session's time zone.
+        """
+        SET TimeZone = 'America/New_York';
+        CREATE TABLE t (d TIMESTAMPTZ);
+        ALTER TABLE t SET PARTITIONED BY (day(d));
+        INSERT INTO t VALUES ('2024-01-01 23:00:00');
+        INSERT INTO t VALUES ('2024-01-02 23:00:00'::TIMESTAMPTZ + INTERVAL 0 DAY);
+        INSERT INTO t SELECT '2024-01-03 23:00:00'::TIMESTAMPTZ;
+        SELECT DISTINCT regexp_extract(filename, 'day=(.*)/', 1)
+        FROM (SELECT filename FROM t) ORDER BY ALL
+        """,
+        """
+        SET TimeZone = 'America/New_York';
+        CREATE TABLE t (d TIMESTAMPTZ);
+        ALTER TABLE t SET SORTED BY (hour(d) ASC);
+        INSERT INTO t VALUES ('2024-01-01 23:00:00'), ('2024-01-01 01:00:00');
+        SELECT d::VARCHAR FROM t
+        """,
+        # The names of a new table.
+        """
+        SET preserve_identifier_case = false;
+        CREATE TABLE Folded (FirstName INTEGER, "SecondName" INTEGER);
+        CREATE TABLE FoldedToo AS SELECT 1 AS ThirdName;
+        SELECT table_name, column_name FROM duckdb_columns()
+        WHERE schema_name = current_schema() AND table_name ILIKE 'folded%' ORDER BY ALL
+        """,
+    ],
+    ids=["macro", "variable", "partition", "order", "names"],
+)
+def test_session_state_applies_to_what_is_written(
+    ours: Ours, stock: Stock, schema: str, script: str
+) -> None:
+    for sql in script.split(";"):
+        assert (sql, ours.run(sql)) == (sql, stock.run(sql))
+    for setting in ("TimeZone", "preserve_identifier_case"):  # stock DuckDB serves all tests
+        stock.run(f"RESET {setting}")
+
+
+@pytest.mark.usefixtures("native_only")
+def test_time_zone_of_one_session_is_not_that_of_another(ours: Ours, writes: Writes) -> None:
+    """Both write through the same scratch connections."""
+    ours.run("CREATE OR REPLACE TABLE zoned (d TIMESTAMPTZ)")
+    ours.run("ALTER TABLE zoned SET PARTITIONED BY (day(d))")
+    ours.run("CALL swanlake.set_option('data_inlining_row_limit', 0, table_name => 'zoned')")
+    with closing(Ours(writes.server)) as other:
+        for session, zone in ((ours, "America/New_York"), (other, "UTC"), (ours, "Asia/Tokyo")):
+            session.run(f"SET TimeZone = '{zone}'")
+            session.run("INSERT INTO zoned VALUES ('2024-01-01 23:00:00')")
+    days = "SELECT DISTINCT regexp_extract(filename, 'day=(.*)/', 1) FROM zoned"
+    assert ours.run(days) == [("1",)]

@@ -5,12 +5,17 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
+from duckdb import StatementType
+
 from swanlake.engine.instance import METADATA_PREFIX, Engine
 from swanlake.errors import CatalogUnreachable, Code, QueryError
 from swanlake.lake.lake import Lake
 from swanlake.sql.statement import Statement
 
 log = logging.getLogger("swanlake.sessions")
+
+#: Settings of the whole engine without which DuckLake reads no file or no session can be opened.
+_ONE_WAY_SETTINGS = ("enable_external_access", "disabled_filesystems", "lock_configuration")
 
 
 @dataclass(frozen=True)
@@ -28,9 +33,11 @@ class LakeCatalogs:
     def attach_named(self, names: set[str]) -> None:
         """Attaches the catalogs among these names, again if one was dropped and recreated.
 
-        A catalog that was dropped is detached.
+        A catalog that was dropped is detached. Raises CatalogUnreachable if one cannot be attached,
+        after the others were.
         """
         known = {info.name: self.lake.location(info) for info in self.lake.catalogs()}
+        unreachable: CatalogUnreachable | None = None
         for name in names:
             attached, registered = self.engine.attached_location(name), known.get(name)
             if attached == registered or (registered is None and name == self.engine.catalog):
@@ -39,11 +46,22 @@ class LakeCatalogs:
                 log.info("the catalog %s was dropped and is detached", name)
                 self.engine.detach(name)
                 continue
-            self.engine.attach(registered)
-            log.info("the catalog %s was attached", name)
+            try:
+                self.engine.attach(registered)
+            except CatalogUnreachable as failed:
+                unreachable = failed
+            else:
+                log.info("the catalog %s was attached", name)
+        if unreachable is not None:
+            raise unreachable
 
     def protect(self, statement: Statement) -> None:
-        """Raises for a DETACH, or an ATTACH, that would take a catalog from the other sessions."""
+        """Raises for a statement that would take a catalog, or the lake, from the other sessions.
+
+        That is a DETACH, an ATTACH, or a setting of the whole engine that cannot be set back.
+        """
+        if statement.type == StatementType.SET:
+            _refuse_one_way(statement)
         if statement.attaches:
             # DuckDB then refuses to give such a name to another database.
             self.attach_named(statement.names)
@@ -80,3 +98,14 @@ class LakeCatalogs:
                 self.attach_named({name})
             except CatalogUnreachable as broken:
                 log.warning("%s", broken)
+
+
+def _refuse_one_way(statement: Statement) -> None:
+    setting = statement.setting_name.split()[-1].strip('"')
+    if setting in _ONE_WAY_SETTINGS:
+        raise QueryError(
+            f"{setting} applies to all sessions and cannot be set back; set it in "
+            "ducklake_init_sql.",
+            identifier="SETTING_REFUSED",
+            code=Code.PERMISSION_DENIED,
+        )

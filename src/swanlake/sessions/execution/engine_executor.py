@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import Any
 
 import duckdb
 
 from swanlake.engine.errors import translate
-from swanlake.errors import CommitConflict
+from swanlake.errors import CatalogUnreachable, CommitConflict
 from swanlake.lake.commit.protocol import Retries
 from swanlake.sessions.execution.engine_session import STATEMENT_ERRORS, EngineSession
 from swanlake.sessions.queue.tables import QueueTables, Views
@@ -40,6 +41,9 @@ class EngineExecutor:
         """Runs a statement; ``views`` are those of the queue's tables that it reads."""
         session = self._session
         session.refresh_catalogs(run, statement)
+        if statement.is_expanded:  # a step that failed cannot be repeated without those before it
+            with suppress(CatalogUnreachable):  # raised again if the statement needs the catalog
+                session.catalogs.attach_named(statement.names)
         retries = 0
         while True:
             seen = session.engine.attach_count
@@ -54,16 +58,16 @@ class EngineExecutor:
                         if statement.kind is Kind.COMMIT:
                             session.check_deletes()
                         session.client_rows.expose(session.connection)
-                        session.connection.execute(statement.parsed, parameters)
+                        session.execute(statement, parameters)
                         outcome = collect_outcome(
                             session, run, statement, keep_rows=keep_rows, drain=bool(views)
                         )
                         break
-                except (duckdb.CatalogException, duckdb.BinderException) as error:
-                    if not session.attach_catalogs(statement, seen):
-                        session.fail(error, statement)
-                    continue  # with the writer locks of what was attached
                 except STATEMENT_ERRORS as error:
+                    if isinstance(error, duckdb.Error):
+                        is_attached = session.attach_after(error, statement, seen)
+                        if is_attached and not statement.is_expanded:
+                            continue  # with the writer locks of what was attached
                     # The commit of another program came first, and nothing of this one was stored.
                     may_retry = retries < _MAX_RETRIES and self._may_retry()
                     if not may_retry or not isinstance(translate(error), CommitConflict):

@@ -11,11 +11,18 @@ from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 import duckdb
+from duckdb import StatementType
 
-from swanlake.engine.errors import ENGINE_ERRORS, translate
+from swanlake.engine.errors import (
+    ENGINE_ERRORS,
+    is_from_extension,
+    is_interrupt,
+    may_invalidate,
+    translate,
+)
 from swanlake.engine.host import EngineConnection
 from swanlake.engine.instance import Engine
-from swanlake.errors import QueryCancelled, SessionLost, SwanLakeError
+from swanlake.errors import CatalogUnreachable, QueryCancelled, SessionLost, SwanLakeError
 from swanlake.lake.metastore.location import LakeLocation
 from swanlake.lake.model.layout import Table, folded
 from swanlake.sessions.execution.catalogs import LakeCatalogs
@@ -32,6 +39,8 @@ T = TypeVar("T")
 
 #: What a statement can fail with: an error of the engine, or the decision to stop the statement.
 STATEMENT_ERRORS: tuple[type[Exception], ...] = (*ENGINE_ERRORS, SwanLakeError)
+#: What DuckDB raises for an unknown name, before it has done anything.
+_BIND_ERRORS = (duckdb.CatalogException, duckdb.BinderException)
 
 
 class EngineSession:
@@ -81,6 +90,11 @@ class EngineSession:
             return True
         return not self._settings.keys() <= {"use"}
 
+    @property
+    def folds_names(self) -> bool:
+        """True if DuckDB may not keep the letter case of the names in a CREATE."""
+        return any("preserve_identifier_case" in name for name in self._settings)
+
     def call(self, run: Run, function: Callable[..., T], *arguments: Any) -> T:
         """Calls a function with the connection, as interruptible work of the run."""
         try:
@@ -88,6 +102,12 @@ class EngineSession:
                 return function(self.connection, *arguments)
         except STATEMENT_ERRORS as error:
             self.fail(error)
+
+    def execute(self, statement: Statement, parameters: Any = None) -> None:
+        """Runs all steps of a statement; the connection then has its result."""
+        for step in statement.preparation:
+            self.connection.execute(step)
+        self.connection.execute(statement.parsed, parameters)
 
     def stream(self, run: Run, connection: duckdb.DuckDBPyConnection) -> ResultStream:
         """The result of the statement that the connection has just executed."""
@@ -106,19 +126,45 @@ class EngineSession:
 
         Another session may have attached it since the statement failed.
         """
-        self.catalogs.attach_named(statement.names | self._names_in_use())
+        try:
+            self.catalogs.attach_named(statement.names | self._names_in_use())
+        except CatalogUnreachable:
+            # Its name may be any other word of the statement, which then needs only the others.
+            if self.engine.attach_count == seen:
+                raise
         return self.engine.attach_count > seen
 
-    def retry_with_catalogs(self, statement: Statement, attempt: Callable[[], T]) -> T:
-        """Attempts again once the catalogs that a statement names are attached.
+    def attach_after(self, error: duckdb.Error, statement: Statement, seen: int) -> bool:
+        """Attaches what a statement names; True if that may mend its error and it can be repeated.
 
-        DuckDB refused it while binding, so nothing of it was done.
+        ``seen`` is as for ``attach_catalogs``.
         """
+        # A write is repeated only if it was certainly refused before it did anything.
+        may_repeat = not statement.may_write or statement.type == StatementType.CALL
+        if not isinstance(error, _BIND_ERRORS) and not (may_repeat and self._hides_binding(error)):
+            return False
+        return self.attach_catalogs(statement, seen)
+
+    def _hides_binding(self, error: duckdb.Error) -> bool:
+        """True if it may be the error of another catalog.
+
+        DuckDB looks for a function of an unknown catalog in all attached ones, and fails if one of
+        them cannot be read.
+        """
+        if not is_from_extension(error) or is_interrupt(error) or may_invalidate(error):
+            return False
+        if self.client_rows.rows is not None:  # which can be read once only
+            return False
+        return not self.transaction.open or not self._is_transaction_aborted()
+
+    def retry_with_catalogs(self, statement: Statement, attempt: Callable[[], T]) -> T:
+        """Attempts to bind a statement, again once the catalogs that it names are attached."""
         seen = self.engine.attach_count
         try:
             return attempt()
-        except (duckdb.CatalogException, duckdb.BinderException):
-            if not self.attach_catalogs(statement, seen):
+        except duckdb.Error as error:
+            is_known = isinstance(error, _BIND_ERRORS) or self._hides_binding(error)
+            if not is_known or not self.attach_catalogs(statement, seen):
                 raise
             return attempt()
 
@@ -218,13 +264,18 @@ class EngineSession:
         """Raises the error for the client, after finding out what the failure left behind."""
         lost_engine = self._report(error)
         translated = translate(
-            error, partial(self._table_name, statement), self._written_tables(statement)
+            error,
+            partial(self._table_name, statement),
+            self._written_tables(statement),
+            lost_engine=lost_engine,
         )
         if statement is not None and self._ends_outside_transaction(statement):
             # Stopped before DuckDB did it, or just after: either way no transaction may be left.
             self.roll_back()
         elif self.transaction.open and not lost_engine:
-            self.transaction.aborted = self._is_transaction_aborted()
+            # As in DuckDB: some steps of an expanded write may be done, whatever the error.
+            is_partial = statement is not None and statement.is_expanded and statement.may_write
+            self.transaction.aborted = is_partial or self._is_transaction_aborted()
         if translated is error:
             raise translated
         raise translated from error

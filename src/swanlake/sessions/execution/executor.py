@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import duckdb
+from duckdb import StatementType
 
 from swanlake.engine.errors import ENGINE_ERRORS
 from swanlake.errors import InvalidRequest, NotFound
@@ -86,7 +87,11 @@ class StatementExecutor:
             query = self._rewrite(statement, chosen)
             statement, views = query.statement, query.views
         if outcome is None:
-            outcome = self._engine.run(run, statement, parameters, keep_rows=keep_rows, views=views)
+            is_one = not (statement.is_expanded and statement.may_write)
+            with nullcontext() if is_one else self.atomic(run, [statement]):
+                outcome = self._engine.run(
+                    run, statement, parameters, keep_rows=keep_rows, views=views
+                )
         if statement.changes_tables and not session.transaction.open:
             for location in session.names.written_catalogs(statement):
                 session.engine.refreshes.mark_changed(location.catalog)
@@ -147,7 +152,7 @@ class StatementExecutor:
         values: dict[str, Any] | None = None,
     ) -> None:
         """Fills in the schemas of a prepared statement."""
-        if len(prepared.statements) > 1:
+        if any(one.type != StatementType.SELECT for one in prepared.statements[:-1]):
             return  # the statements before the last may create what it reads
         statement = prepared.last
         procedure = target = None

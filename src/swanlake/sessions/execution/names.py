@@ -22,6 +22,7 @@ class NameResolver:
     def __init__(self, lease: EngineConnection) -> None:
         self._lease = lease
         self._location: tuple[str, str] | None = None
+        self._time_zone = ""
         #: True if the search path has more than one entry.
         self._has_search_path = False
         #: True if the connection may have temporary tables.
@@ -38,12 +39,20 @@ class NameResolver:
         if self._location is None:
             # All rows are fetched: an open result would keep its transaction on the metadata open.
             [row] = self._lease.connection.execute(
-                "SELECT current_catalog(), current_schema(), current_setting('search_path')"
+                "SELECT current_catalog(), current_schema(), current_setting('search_path'), "
+                "current_setting('TimeZone')"
             ).fetchall()
             self._location = (row[0], row[1])
+            self._time_zone = row[3]
             self._has_search_path = "," in row[2]
         catalog = self._attached(self._location[0])
         return None if catalog is None else (catalog.catalog, self._location[1])
+
+    @property
+    def time_zone(self) -> str:
+        """The time zone of the connection, known without a query once a table was resolved."""
+        self.location()
+        return self._time_zone
 
     def resolve_table(self, parts: tuple[str, ...]) -> TableName | None:
         """Catalog, schema and table of a name; None unless it can only mean a table of the lake."""

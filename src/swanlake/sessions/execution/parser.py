@@ -11,6 +11,8 @@ from swanlake.sql.statement import Statement, parse
 
 #: ``PRAGMA duckling_queue.flush``, which DuckDB cannot parse; it stands for a CALL.
 _PRAGMA = re.compile(rf"\s*PRAGMA\s+{QUEUE}\s*\.\s*(\w+)\s*(\(\s*\))?\s*;?\s*", re.IGNORECASE)
+#: Matches every text with an IMPORT DATABASE, and some others.
+_IMPORT = re.compile(r"\bimport(_|\s).*?database", re.IGNORECASE | re.DOTALL)
 
 
 class StatementParser:
@@ -26,6 +28,8 @@ class StatementParser:
         if self._version != self._session.settings_version:
             self._version = self._session.settings_version
             self._cache.clear()
+        if _IMPORT.search(sql):  # the files that it names are read by the parser
+            return self._parse(sql)
         return self._cache.get_or_compute(sql, self._parse)
 
     def parse_one(self, sql: str) -> Statement:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import re
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import duckdb
 import pyarrow as pa
+from duckdb import StatementType
 
 from swanlake.errors import InvalidRequest
 from swanlake.sessions.execution import binding
@@ -17,12 +21,17 @@ from swanlake.sessions.results.columns import with_column_metadata
 from swanlake.sessions.results.wire import WireFormat
 from swanlake.sessions.run import Run
 from swanlake.sql.hints import parameter_hints
+from swanlake.sql.parameter_types import infer_types
 from swanlake.sql.quoting import unquoted
-from swanlake.sql.statement import Kind, Statement, parse
+from swanlake.sql.statement import PROBE_LINE, Kind, Statement, parse
 
 EMPTY_SCHEMA = pa.schema([])
 #: A client that prepares a statement to execute it once does so at once.
 _RECENT_SECONDS = 1.0
+_EXPLAIN_SCHEMA = pa.schema([("explain_key", pa.string()), ("explain_value", pa.string())])
+_PLAN_ERROR = re.compile(r'{"error":true')
+_MISSING_CATALOG = re.compile(r'Catalog \\?"[^"]*" does not exist')
+_LINE = re.compile(r"\nLINE (\d+):")
 
 
 @dataclass
@@ -93,8 +102,7 @@ def describe(
     elif statement.kind is Kind.QUERY:
         prepared.dataset_schema = dataset_schema(connection, statement, values)
     if statement.parameters and values is None:
-        schema = _parameter_schema(connection, statement, prepared.dataset_schema, target)
-        prepared.parameter_schema = schema
+        prepared.parameter_schema = _parameter_schema(connection, statement, target)
 
 
 def dataset_schema(
@@ -103,8 +111,10 @@ def dataset_schema(
     values: dict[str, Any] | None = None,
 ) -> Any:
     """The columns of a query's result; empty where they cannot be known before it runs."""
+    if statement.type == StatementType.EXPLAIN:
+        return _EXPLAIN_SCHEMA
     probe = statement.probe()
-    if probe is None:
+    if probe is None or statement.is_expanded:
         return EMPTY_SCHEMA
     try:
         [probing] = parse(connection, probe)
@@ -112,9 +122,24 @@ def dataset_schema(
         sql_types = [column[1] for column in connection.description or ()]
         schema = WireFormat(connection.to_arrow_reader(1).schema).schema
         return with_column_metadata(schema, sql_types)
-    except (duckdb.ParserException, duckdb.BinderException, duckdb.InvalidInputException):
+    except (duckdb.ParserException, duckdb.InvalidInputException):
         # Some statements are not allowed in a FROM, and some cannot be bound to NULLs.
         return EMPTY_SCHEMA
+    except duckdb.BinderException as error:
+        # Some functions cannot be chosen for NULLs, and a RETURNING may name more than its table.
+        is_exact = probe.startswith(PROBE_LINE) and not statement.parameters
+        if not is_exact and not _MISSING_CATALOG.search(str(error)):
+            return EMPTY_SCHEMA
+        raise _for_client(error, probe) from None
+    except duckdb.Error as error:
+        raise _for_client(error, probe) from None
+
+
+def _for_client(error: duckdb.Error, probe: str) -> duckdb.Error:
+    """The error of a probe, pointing at the client's text or at none."""
+    if not probe.startswith(PROBE_LINE):
+        return type(error)(_LINE.split(str(error))[0].rstrip())
+    return type(error)(_LINE.sub(lambda match: f"\nLINE {int(match[1]) - 1}:", str(error)))
 
 
 def arrow_types(connection: duckdb.DuckDBPyConnection, sql_types: list[str]) -> list[Any]:
@@ -135,70 +160,65 @@ def arrow_types(connection: duckdb.DuckDBPyConnection, sql_types: list[str]) -> 
 
 
 def _parameter_schema(
-    connection: duckdb.DuckDBPyConnection, statement: Statement, result: Any, target: Any
+    connection: duckdb.DuckDBPyConnection, statement: Statement, target: Any
 ) -> Any:
-    """The parameters with the types of their columns; text where the column is not known.
+    """The parameters with the types that DuckDB infers; text where it infers none.
 
     DuckDB casts text to the type that a parameter needs.
     """
-    hints = parameter_hints(statement)
-    types: dict[str, Any] = {}
-    if hints.by_place and statement.target:
-        inserted = None if target is None else _known_types(target, hints.inserted)
-        if inserted is None:
-            listed = ", ".join(hints.inserted or ["*"])
-            inserted = _types(connection, f"SELECT {listed} FROM {statement.target}")
-        types = {name: inserted[i][1] for name, i in hints.by_place.items() if i < len(inserted)}
-    if hints.by_name:
-        wanted = {_plain(column) for column in hints.by_name.values()}
-        found = _column_types(connection, statement, result, wanted)
-        types |= {
-            name: found[_plain(column)]
-            for name, column in hints.by_name.items()
-            if _plain(column) in found
-        }
+    types = _inserted_types(connection, statement, target)
+    if not types.keys() >= set(statement.parameters):
+        inferred = infer_types(statement, partial(_plan, connection))
+        kinds = arrow_types(connection, list(inferred.values()))
+        types = dict(zip(inferred, kinds, strict=True)) | types
     return pa.schema(
         [pa.field(name, types.get(name, pa.string())) for name in statement.parameters]
     )
 
 
-def _known_types(target: Any, listed: list[str] | None) -> list[tuple[str, Any]] | None:
-    """The columns that an INSERT lists, or all, of a schema; None if one is not in it."""
-    kinds = {field.name.lower(): field.type for field in WireFormat(target).schema}
-    if listed is None:
-        return list(kinds.items())
-    names = [_plain(name) for name in listed]
-    return [(name, kinds[name]) for name in names] if kinds.keys() >= set(names) else None
-
-
-def _column_types(
-    connection: duckdb.DuckDBPyConnection, statement: Statement, result: Any, wanted: set[str]
+def _inserted_types(
+    connection: duckdb.DuckDBPyConnection, statement: Statement, target: Any
 ) -> dict[str, Any]:
-    """The types of columns by name: from the result, else from the tables that are read."""
-    found = {field.name.lower(): field.type for field in result}
-    if wanted <= found.keys():
-        return found
+    """The types of those parameters that are whole values of an INSERT."""
+    hints = parameter_hints(statement)
+    if not hints.by_place or statement.target is None:
+        return {}
+    if target is None:
+        columns = _columns(connection, f"FROM {statement.target} LIMIT 0")
+    else:
+        columns = WireFormat(target).schema
+    kinds = {field.name.lower(): field.type for field in columns}
+    names = list(kinds) if hints.inserted is None else [_plain(name) for name in hints.inserted]
+    return {
+        name: kinds[names[place]]
+        for name, place in hints.by_place.items()
+        if place < len(names) and names[place] in kinds
+    }
+
+
+def _plan(connection: duckdb.DuckDBPyConnection, text: str) -> str:
+    """DuckDB's plan of a text, or its error, as JSON; raises if a catalog is not attached."""
+    # Without its full name, the function would be looked for in the lake.
+    query = "SELECT system.main.json_serialize_plan(?)"
+    [(plan,)] = connection.execute(query, [text]).fetchall()
+    if _PLAN_ERROR.match(plan) and _MISSING_CATALOG.search(plan):
+        raise duckdb.BinderException(f"Binder Error: {json.loads(plan)['error_message']}")
+    return str(plan)
+
+
+def _columns(connection: duckdb.DuckDBPyConnection, query: str) -> Any:
+    """The columns of a query; text for those without an Arrow type."""
     try:
-        if statement.target:
-            tables = {statement.target}
-        else:  # DuckDB lists the tables of a query only without parameters
-            text = statement.with_parameters(lambda name: "NULL")
-            tables = connection.get_table_names(text, qualified=True)
-        for table in sorted(tables):
-            found = dict(_types(connection, f"SELECT * FROM {table}")) | found
-    except duckdb.Error:
-        pass  # such as a table function or a CTE
-    return found
-
-
-def _types(connection: duckdb.DuckDBPyConnection, query: str) -> list[tuple[str, Any]]:
-    """The columns of a query by name with their types; text for those without an Arrow type."""
-    columns = connection.execute(f"{query} LIMIT 0").description or []
+        columns = connection.execute(query).description or []
+    except duckdb.Error as error:
+        raise _for_client(error, query) from None
     kinds = arrow_types(connection, [str(column[1]) for column in columns])
-    return [
-        (column[0].lower(), pa.string() if pa.types.is_null(kind) else kind)
-        for column, kind in zip(columns, kinds, strict=True)
-    ]
+    return pa.schema(
+        [
+            pa.field(column[0], pa.string() if pa.types.is_null(kind) else kind)
+            for column, kind in zip(columns, kinds, strict=True)
+        ]
+    )
 
 
 def _plain(name: str) -> str:

@@ -111,7 +111,7 @@ def route(statement: Statement, context: RouteContext) -> Route:
         queue_route = _queue_route(statement)
         if queue_route is not None:
             return queue_route
-    if context.native and not context.in_transaction:
+    if context.native and not context.in_transaction and not statement.is_expanded:
         head = write_head(statement)
         if head is not None:
             return NativeWrite(head)

@@ -15,6 +15,7 @@ from swanlake.lake.model.operations import Operation
 from swanlake.sessions.execution.engine_session import EngineSession
 from swanlake.sessions.results.stream import Outcome
 from swanlake.sessions.run import Run
+from swanlake.sql.quoting import literal
 from swanlake.sql.statement import Statement
 
 #: The errors of a statement that DuckDB refuses before it runs.
@@ -84,6 +85,15 @@ class NativeContext:
     def scratch_connection(self) -> AbstractContextManager[duckdb.DuckDBPyConnection]:
         """A connection for rows in memory: on the session's, DuckDB looks names up in the lake."""
         return self.session.engine.scratch_connection()
+
+    @contextmanager
+    def zoned_scratch_connection(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A scratch connection in the time zone of the session, on which partitions may depend."""
+        time_zone = self.session.names.time_zone
+        with self.scratch_connection() as scratch:
+            scratch.execute(f"SET SESSION TimeZone = {literal(time_zone)}")
+            yield scratch
+            scratch.execute("RESET SESSION TimeZone")
 
     @contextmanager
     def on_scratch(self, parameters: Any) -> Iterator[NativeContext]:

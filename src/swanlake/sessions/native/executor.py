@@ -93,6 +93,8 @@ class NativeExecutor:
         parts = self._services.native
         if not (parts.changes if isinstance(head, ChangeHead) else parts.inserts):
             return None
+        if isinstance(head, CreateHead) and self._session.folds_names:
+            return None
         # DuckDB refuses a statement that advances a sequence of another database.
         if "nextval" in statement.text.lower():
             return None

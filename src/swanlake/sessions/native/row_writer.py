@@ -67,11 +67,23 @@ def write_rows(
         if inlined is not None:
             operations = (inlined,) if rows.num_rows else ()
             return PreparedChange(operations, outcome=Outcome(affected=rows.num_rows))
-    with context.scratch_connection() as scratch:
-        scratch.register(_ROWS, rows)
-        files = datafile.write_files(scratch, f"FROM {_ROWS}", table)
-        scratch.unregister(_ROWS)
+    if isinstance(rows, pa.Table) and table.sort_keys:
+        # The order may call macros, which only the session's search path finds.
+        files = _write_registered(context.session.connection, rows, table)
+    else:
+        with context.zoned_scratch_connection() as scratch:
+            files = _write_registered(scratch, rows, table)
     return insert_files(new or table, files, blind=blind)
+
+
+def _write_registered(
+    connection: duckdb.DuckDBPyConnection, rows: pa.Table | pa.RecordBatchReader, table: Table
+) -> list[DataFile]:
+    connection.register(_ROWS, rows)
+    try:
+        return datafile.write_files(connection, f"FROM temp.main.{_ROWS}", table)
+    finally:
+        connection.unregister(_ROWS)
 
 
 def _check_inlining(context: NativeContext) -> None:

@@ -28,7 +28,7 @@ from swanlake.sessions.run import Run
 from swanlake.sessions.staging_tables import StagingTable, StagingTables
 from swanlake.sql.builtins import with_builtins
 from swanlake.sql.references import references
-from swanlake.sql.statement import Statement
+from swanlake.sql.statement import Statement, parse
 
 _INTO = re.compile(r"\bINSERT\s+INTO\s*$", re.IGNORECASE)
 _BATCH_ROWS = 100_000
@@ -151,7 +151,8 @@ class EnqueueExecutor:
         query = self._tables.rewrite(sql, references(sql, QUEUE))
         session.client_rows.expose(session.connection)
         with self._tables.empty(query.views):
-            described = session.connection.execute(query.statement.parsed).fetchall()
+            session.execute(query.statement)
+            described = session.connection.fetchall()
         names = head.columns or [row[0] for row in described]
         if len(names) != len(described):
             raise InvalidRequest(
@@ -181,7 +182,7 @@ class EnqueueExecutor:
     def _execute(self, plan: EnqueuePlan, parameters: Any) -> Any:
         connection = self._session.connection
         try:
-            connection.execute(_returning(connection, plan.statement), parameters)
+            self._session.execute(_returning(connection, plan.statement), parameters)
             return connection.to_arrow_reader(_BATCH_ROWS)
         except duckdb.Error as error:
             if isinstance(error, duckdb.BinderException) and plan.statement.has_conflict_clause:
@@ -189,11 +190,11 @@ class EnqueueExecutor:
             raise plan.staging.explain_error(error) from None
 
 
-def _returning(connection: duckdb.DuckDBPyConnection, statement: Statement) -> duckdb.Statement:
+def _returning(connection: duckdb.DuckDBPyConnection, statement: Statement) -> Statement:
     """The INSERT with RETURNING, which gives its rows."""
     text = statement.text.rstrip().removesuffix(";")
     try:
-        [returning] = connection.extract_statements(f"{with_builtins(text)}\nRETURNING *")
+        [returning] = parse(connection, f"{with_builtins(text)}\nRETURNING *")
     except duckdb.ParserException:  # a comment follows the semicolon
-        [returning] = connection.extract_statements(f"{statement.body}\nRETURNING *")
+        [returning] = parse(connection, f"{statement.body}\nRETURNING *")
     return returning

@@ -27,6 +27,12 @@ class PendingResult:
         self._error: BaseException | None = None
         self._abandoned: SwanLakeError | None = None
 
+    @property
+    def memory_bytes(self) -> int:
+        """The bytes in memory of rows that were not read yet."""
+        stream = None if self._outcome is None else self._outcome.stream
+        return 0 if stream is None else stream.memory_bytes
+
     def execute(self, statement: Callable[[], Outcome]) -> None:
         """Executes the statement; what it raises is raised by ``outcome``."""
         try:

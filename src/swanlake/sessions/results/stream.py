@@ -241,8 +241,7 @@ class ResultStream:
             raise
         except ENGINE_ERRORS as error:
             self._release()
-            self._report(error)
-            self._error = translate(error)
+            self._error = translate(error, lost_engine=self._report(error))
             raise self._error from error
 
     def _fail(self, error: SwanLakeError) -> None:
