@@ -11,6 +11,7 @@ from swanlake.engine.errors import translate
 from swanlake.errors import CommitConflict
 from swanlake.lake.commit.protocol import Retries
 from swanlake.sessions.execution.engine_session import STATEMENT_ERRORS, EngineSession
+from swanlake.sessions.execution.wide_integers import checked_integers
 from swanlake.sessions.queue.tables import QueueTables, Views
 from swanlake.sessions.results.stream import Outcome
 from swanlake.sessions.run import Run
@@ -54,10 +55,11 @@ class EngineExecutor:
                         if statement.kind is Kind.COMMIT:
                             session.check_deletes()
                         session.client_rows.expose(session.connection)
-                        session.connection.execute(statement.parsed, parameters)
-                        outcome = collect_outcome(
-                            session, run, statement, keep_rows=keep_rows, drain=bool(views)
-                        )
+                        with checked_integers(session, statement):
+                            session.connection.execute(statement.parsed, parameters)
+                            outcome = collect_outcome(
+                                session, run, statement, keep_rows=keep_rows, drain=bool(views)
+                            )
                         break
                 except (duckdb.CatalogException, duckdb.BinderException) as error:
                     if not session.attach_catalogs(statement, seen):

@@ -221,7 +221,7 @@ class EngineSession:
             # Stopped before DuckDB did it, or just after: either way no transaction may be left.
             self.roll_back()
         elif self.transaction.open and not lost_engine:
-            self.transaction.aborted = self._is_transaction_aborted()
+            self.transaction.aborted |= self._is_transaction_aborted()
         if translated is error:
             raise translated
         raise translated from error
