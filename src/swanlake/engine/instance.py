@@ -76,6 +76,8 @@ class Engine:
         self._attached: dict[str, LakeLocation] = {}
         #: Attaches so far: a statement that failed on a missing name may be retried if it grew.
         self.attach_count = 0
+        #: The last snapshot that the extension committed here, by the storage name of its catalog.
+        self._last_commits: dict[str, int] = {}
         #: Changes of settings for all connections so far.
         self.global_settings = 0
         self.refreshes = CatalogRefreshes(self._load_schema)
@@ -149,6 +151,17 @@ class Engine:
     def attached_names(self) -> list[str]:
         """The names of the attached catalogs of the lake."""
         return sorted(self._attached.copy())
+
+    def note_commit(self, location: LakeLocation, snapshot_id: int | None) -> bool:
+        """True if the extension's last commit to a catalog is another than at the last call.
+
+        The caller holds the writer lock of the catalog.
+        """
+        known = self._last_commits.get(location.storage_name)
+        if snapshot_id is None or snapshot_id == known:
+            return False
+        self._last_commits[location.storage_name] = snapshot_id
+        return True
 
     def is_readable(self, name: str) -> bool:
         """True if an attached catalog can still be read."""

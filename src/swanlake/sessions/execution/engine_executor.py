@@ -60,6 +60,7 @@ class EngineExecutor:
                             outcome = collect_outcome(
                                 session, run, statement, keep_rows=keep_rows, drain=bool(views)
                             )
+                        session.record_extension_commits(statement)
                         break
                 except (duckdb.CatalogException, duckdb.BinderException) as error:
                     if not session.attach_catalogs(statement, seen):

@@ -53,6 +53,8 @@ class EngineSession:
         #: Counts the times when temporary tables may have been lost: a rollback, a new engine.
         self.temp_generation = 0
         self._has_writer_lock = False
+        #: The last snapshot that the session committed, by the storage name of the catalog.
+        self._last_commits: dict[str, int] = {}
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
@@ -147,12 +149,32 @@ class EngineSession:
 
     def statement_writer_lock(self, run: Run, statement: Statement) -> AbstractContextManager[None]:
         """Holds the writer lock around a write, or around the COMMIT of a transaction's writes."""
-        catalogs = set[LakeLocation]()
+        return self.writer_lock(run, self._committed_catalogs(statement))
+
+    def _committed_catalogs(self, statement: Statement) -> set[LakeLocation]:
+        """The catalogs to which a statement may commit."""
         if not self.transaction.open:
-            catalogs = self.names.written_catalogs(statement)
-        elif statement.kind is Kind.COMMIT:
-            catalogs = self.transaction.wrote_to
-        return self.writer_lock(run, catalogs)
+            return self.names.written_catalogs(statement)
+        return self.transaction.wrote_to if statement.kind is Kind.COMMIT else set()
+
+    def last_commit(self, location: LakeLocation) -> int | None:
+        """The last snapshot of a catalog that this session committed."""
+        return self._last_commits.get(location.storage_name)
+
+    def record_commit(self, location: LakeLocation, snapshot_id: int) -> None:
+        """The session committed a snapshot without the extension."""
+        self._last_commits[location.storage_name] = snapshot_id
+
+    def record_extension_commits(self, statement: Statement) -> None:
+        """Takes note of what the extension committed for a statement.
+
+        The session still holds the writer lock, so a commit that is new to the engine is its own.
+        """
+        for location in self._committed_catalogs(statement):
+            query = f"FROM ducklake_last_committed_snapshot({literal(location.catalog)})"
+            [(snapshot_id,)] = self.connection.execute(query).fetchall()
+            if self.engine.note_commit(location, snapshot_id):
+                self.record_commit(location, snapshot_id)
 
     def record(self, statement: Statement) -> None:
         """Takes note of what a successful statement did to the transaction and the settings."""
