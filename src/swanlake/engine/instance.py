@@ -17,7 +17,8 @@ from swanlake.engine.database import load_extensions, open_database
 from swanlake.engine.errors import may_invalidate
 from swanlake.errors import CatalogUnreachable, StartupError
 from swanlake.lake.metastore.location import LakeLocation
-from swanlake.sql.quoting import identifier
+from swanlake.lake.model.layout import Table
+from swanlake.sql.quoting import identifier, literal
 
 log = logging.getLogger("swanlake.engine")
 
@@ -78,6 +79,8 @@ class Engine:
         self.attach_count = 0
         #: The last snapshot that the extension committed here, by the storage name of its catalog.
         self._last_commits: dict[str, int] = {}
+        #: The ids of tables that have an inlining limit of this instance.
+        self._inlining_limits: set[int] = set()
         #: Changes of settings for all connections so far.
         self.global_settings = 0
         self.refreshes = CatalogRefreshes(self._load_schema)
@@ -151,6 +154,24 @@ class Engine:
     def attached_names(self) -> list[str]:
         """The names of the attached catalogs of the lake."""
         return sorted(self._attached.copy())
+
+    def has_inlining_limit(self, table_id: int) -> bool:
+        """True if a table of that id, of any catalog, has a limit of this instance."""
+        return table_id in self._inlining_limits
+
+    def set_inlining_limit(self, location: LakeLocation, table: Table, limit: int) -> None:
+        """Sets how many rows the extension inlines at once, for this instance only.
+
+        The extension takes an option into its memory at once, and keeps it there after a rollback.
+        """
+        self._inlining_limits.add(table.id)
+        with self._cursor() as connection:
+            connection.execute("BEGIN TRANSACTION")
+            connection.execute(
+                f"CALL {identifier(location.catalog)}.set_option('data_inlining_row_limit', "
+                f"{limit}, schema => {literal(table.schema)}, table_name => {literal(table.name)})"
+            )
+            connection.execute("ROLLBACK")
 
     def note_commit(self, location: LakeLocation, snapshot_id: int | None) -> bool:
         """True if the extension's last commit to a catalog is another than at the last call.

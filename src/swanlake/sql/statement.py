@@ -50,6 +50,14 @@ _CHANGES = {
     StatementType.COPY,
     StatementType.CREATE,
 }
+_CHANGES_ROWS = {
+    StatementType.INSERT,
+    StatementType.UPDATE,
+    StatementType.DELETE,
+    StatementType.MERGE_INTO,
+    StatementType.COPY,
+    StatementType.EXECUTE,
+}
 _DELETES = {
     StatementType.UPDATE,
     StatementType.DELETE,
@@ -335,6 +343,25 @@ class Statement:
         reader.skip("if", "not", "exists")
         parts, _, _ = reader.take_name()
         return parts or None
+
+    @property
+    def changes_rows(self) -> bool:
+        """True if it may insert, change or delete rows of a table."""
+        if self.type == StatementType.CREATE:
+            return self.creates_table and find_keyword(self.tokens, "as") is not None
+        return self.type in _CHANGES_ROWS or self._explains_by_doing
+
+    @cached_property
+    def alteration(self) -> tuple[tuple[str, ...], str] | None:
+        """The table of an ALTER TABLE and the verb after it: add, drop, rename, …"""
+        if self.type != StatementType.ALTER:
+            return None
+        reader = TokenReader(self.tokens[1:])
+        if not reader.skip("table"):
+            return None
+        reader.skip("if", "exists")
+        parts, _, _ = reader.take_name()
+        return parts, reader.next.text.lower()
 
     @property
     def creates_table(self) -> bool:

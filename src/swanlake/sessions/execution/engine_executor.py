@@ -11,6 +11,7 @@ from swanlake.engine.errors import translate
 from swanlake.errors import CommitConflict
 from swanlake.lake.commit.protocol import Retries
 from swanlake.sessions.execution.engine_session import STATEMENT_ERRORS, EngineSession
+from swanlake.sessions.execution.inlining import structs_in_files
 from swanlake.sessions.execution.wide_integers import checked_integers
 from swanlake.sessions.queue.tables import QueueTables, Views
 from swanlake.sessions.results.stream import Outcome
@@ -55,7 +56,10 @@ class EngineExecutor:
                         if statement.kind is Kind.COMMIT:
                             session.check_deletes()
                         session.client_rows.expose(session.connection)
-                        with checked_integers(session, statement):
+                        with (
+                            structs_in_files(session, run, statement),
+                            checked_integers(session, statement),
+                        ):
                             session.connection.execute(statement.parsed, parameters)
                             outcome = collect_outcome(
                                 session, run, statement, keep_rows=keep_rows, drain=bool(views)

@@ -72,6 +72,7 @@ class StatementExecutor:
         session = self.session
         session.transaction.admit(statement)
         session.catalogs.protect(statement)
+        session.check_alteration(statement)
         statement = self._with_last_commits(statement)
         chosen = self._route(statement, keep_rows=keep_rows)
         if isinstance(chosen, Procedure):
