@@ -11,6 +11,7 @@ __all__ = [
     "heads",
     "hints",
     "insert",
+    "last_commit",
     "quoting",
     "reads",
     "references",
