@@ -49,8 +49,8 @@ def fresh(name: str) -> str:
 class Case:
     """A type, values of it as SQL writes them, and what a client gets for them.
 
-    ``in_lake`` is false for types that DuckLake refuses or that Parquet stores inexactly: HUGEINT
-    becomes a double, TIMETZ loses its offset, an INTERVAL must not be negative.
+    ``in_lake`` is false for types that DuckLake refuses and for values that Parquet cannot store: a
+    HUGEINT of 39 digits, the offset of a TIMETZ, a negative INTERVAL.
     """
 
     sql_type: str

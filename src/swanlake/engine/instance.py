@@ -20,6 +20,7 @@ from swanlake.engine.database import load_extensions, new_temp_directory, open_d
 from swanlake.engine.errors import may_invalidate
 from swanlake.errors import CatalogUnreachable, StartupError
 from swanlake.lake.metastore.location import LakeLocation
+from swanlake.lake.model.layout import Table
 from swanlake.sql.quoting import identifier, literal
 
 log = logging.getLogger("swanlake.engine")
@@ -136,6 +137,10 @@ class Engine:
         self._needed_bytes = 0
         #: Attaches so far: a statement that failed on a missing name may be retried if it grew.
         self.attach_count = 0
+        #: The last snapshot that the extension committed here, by the storage name of its catalog.
+        self._last_commits: dict[str, int] = {}
+        #: The ids of tables that have an inlining limit of this instance.
+        self._inlining_limits: set[int] = set()
         #: Changes of settings for all connections so far.
         self.global_settings = 0
         self.refreshes = CatalogRefreshes(self._load_schema)
@@ -213,6 +218,35 @@ class Engine:
     def attached_names(self) -> list[str]:
         """The names of the attached catalogs of the lake."""
         return sorted(self._attached.copy())
+
+    def has_inlining_limit(self, table_id: int) -> bool:
+        """True if a table of that id, of any catalog, has a limit of this instance."""
+        return table_id in self._inlining_limits
+
+    def set_inlining_limit(self, location: LakeLocation, table: Table, limit: int) -> None:
+        """Sets how many rows the extension inlines at once, for this instance only.
+
+        The extension takes an option into its memory at once, and keeps it there after a rollback.
+        """
+        self._inlining_limits.add(table.id)
+        with self._cursor() as connection:
+            connection.execute("BEGIN TRANSACTION")
+            connection.execute(
+                f"CALL {identifier(location.catalog)}.set_option('data_inlining_row_limit', "
+                f"{limit}, schema => {literal(table.schema)}, table_name => {literal(table.name)})"
+            )
+            connection.execute("ROLLBACK")
+
+    def note_commit(self, location: LakeLocation, snapshot_id: int | None) -> bool:
+        """True if the extension's last commit to a catalog is another than at the last call.
+
+        The caller holds the writer lock of the catalog.
+        """
+        known = self._last_commits.get(location.storage_name)
+        if snapshot_id is None or snapshot_id == known:
+            return False
+        self._last_commits[location.storage_name] = snapshot_id
+        return True
 
     def is_readable(self, name: str) -> bool:
         """True if an attached catalog can still be read."""

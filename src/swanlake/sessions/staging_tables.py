@@ -50,7 +50,7 @@ class StagingTable:
         if isinstance(error, duckdb.ConstraintException) and "CHECK" in str(error):
             return QueryError(
                 f"A value does not fit into {self.display_name}: its files can hold no negative "
-                "INTERVAL and no infinite TIMESTAMP_S.",
+                "INTERVAL, no infinite TIMESTAMP_S and no HUGEINT of more than 38 digits.",
                 identifier="CONSTRAINT_ERROR",
                 code=Code.INVALID_ARGUMENT,
             )

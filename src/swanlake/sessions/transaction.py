@@ -22,6 +22,8 @@ class TransactionState:
     written: list[str] = field(default_factory=list)
     #: Catalog, schema and table from which it may have deleted rows; None if the name is unknown.
     deleted_from: set[tuple[str, str, str] | None] = field(default_factory=set)
+    #: The tables whose rows it may have changed, in the same form.
+    changed_rows_of: set[tuple[str, str, str] | None] = field(default_factory=set)
     #: Identifies it for Flight clients; a transaction begun by SQL has one too, never sent.
     handle: bytes = b""
     #: Retains the segments that are flushed while the transaction is open.

@@ -12,6 +12,7 @@ __all__ = [
     "heads",
     "hints",
     "insert",
+    "last_commit",
     "parameter_types",
     "quoting",
     "reads",

@@ -50,6 +50,14 @@ _CHANGES = {
     StatementType.COPY,
     StatementType.CREATE,
 }
+_CHANGES_ROWS = {
+    StatementType.INSERT,
+    StatementType.UPDATE,
+    StatementType.DELETE,
+    StatementType.MERGE_INTO,
+    StatementType.COPY,
+    StatementType.EXECUTE,
+}
 _DELETES = {
     StatementType.UPDATE,
     StatementType.DELETE,
@@ -82,6 +90,12 @@ _CALLED_KEYWORDS = frozenset(
     "and between case cast coalesce decimal else if in interval like not nullif numeric or then "
     "try_cast varchar when".split()
 )
+#: The word before the name of the table that gets the rows.
+_BEFORE_WRITTEN = {
+    StatementType.MERGE_INTO: "into",
+    StatementType.COPY: "copy",
+    StatementType.CREATE: "table",
+}
 _FILE_NAME = re.compile(r"[/\\:]")
 #: The line before the body of a query in its probe.
 PROBE_LINE = "SELECT * FROM ("
@@ -351,6 +365,58 @@ class Statement:
     def target_parts(self) -> tuple[str, ...] | None:
         """The parts of the target's name, without quotes."""
         return None if self._target is None else self._target[0]
+
+    @cached_property
+    def written_table(self) -> tuple[str, ...] | None:
+        """The parts of the name of the table that gets its rows; None if it is not known."""
+        if self.type == StatementType.INSERT:  # only its head is read: rows may be megabytes
+            return self.insert_head.target if self.insert_head is not None else None
+        before = _BEFORE_WRITTEN.get(self.type)
+        if before is None:
+            return self.target_parts
+        word = next((i for i, token in enumerate(self.tokens) if token.is_word(before)), None)
+        if word is None:
+            return None
+        reader = TokenReader(self.tokens[word + 1 :])
+        reader.skip("if", "not", "exists")
+        parts, _, _ = reader.take_name()
+        return parts or None
+
+    @property
+    def changes_rows(self) -> bool:
+        """True if it may insert, change or delete rows of a table."""
+        if self.type == StatementType.CREATE:
+            return self.creates_table and find_keyword(self.tokens, "as") is not None
+        return self.type in _CHANGES_ROWS or self._explains_by_doing
+
+    @cached_property
+    def alteration(self) -> tuple[tuple[str, ...], str] | None:
+        """The table of an ALTER TABLE and the verb after it: add, drop, rename, …"""
+        if self.type != StatementType.ALTER:
+            return None
+        reader = TokenReader(self.tokens[1:])
+        if not reader.skip("table"):
+            return None
+        reader.skip("if", "exists")
+        parts, _, _ = reader.take_name()
+        return parts, reader.next.text.lower()
+
+    @property
+    def creates_table(self) -> bool:
+        """True for a CREATE TABLE that is not temporary."""
+        if self.type != StatementType.CREATE or self.creates_temporary:
+            return False
+        created = next((token for token in self.tokens[1:] if token.is_word(*_CREATED)), None)
+        return created is not None and created.is_word("table")
+
+    def may_rewrite_files(self, procedures: tuple[str, ...]) -> bool:
+        """True for CHECKPOINT, and for a CALL of one of these procedures of DuckLake."""
+        if self.type != StatementType.CALL:
+            return False
+        if not self.tokens[0].is_word("call"):
+            return True
+        name, _, _ = TokenReader(self.tokens[1:]).take_name()
+        return bool(name) and name[-1].lower().removeprefix("ducklake_") in procedures
 
     @cached_property
     def _target(self) -> tuple[tuple[str, ...], int, int] | None:

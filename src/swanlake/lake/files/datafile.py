@@ -18,14 +18,14 @@ import duckdb
 import pyarrow as pa
 
 from swanlake._internal.disk import fsync_path, make_directories
-from swanlake.errors import InvalidRequest, Unsupported
+from swanlake.errors import Code, InvalidRequest, InvalidValue, Unsupported
 from swanlake.lake.files.storage import delete, is_url
 from swanlake.lake.model.ids import uuid7
 from swanlake.lake.model.layout import Column, DataFile, DeleteFile, Table, TableOptions
 from swanlake.lake.model.partitioning import Partition, folder_path, partitions
 from swanlake.lake.model.stats import file_column_stats
 from swanlake.lake.model.type_registry import find_type
-from swanlake.lake.model.types import duckdb_type
+from swanlake.lake.model.types import duckdb_type, stored_type
 from swanlake.sql.quoting import identifier, literal
 
 TARGET_FILE_SIZE = 512 * 1024 * 1024
@@ -78,8 +78,8 @@ def write_files(
     else:
         size = table.options.target_file_size or TARGET_FILE_SIZE
         copy_options += [f"FILE_SIZE_BYTES {size}", "WRITE_EMPTY_FILE false"]
-    rows = rows_sql(query, table, keys)
-    with _folder(table) as folder:
+    rows = _stored_sql(rows_sql(query, table, keys), table)
+    with _folder(table) as folder, _explaining(table):
         written = _copy(connection, rows, folder, "ducklake-{uuidv7}", copy_options, parameters)
         files = {
             one.path: one.data_file(
@@ -144,7 +144,8 @@ def write_plain_file(
         f"FIELD_IDS {{{field_ids}}}",
         *_encoding(table.options),
     ]
-    with _folder(table) as directory:
+    rows = _stored_sql(rows, table)
+    with _folder(table) as directory, _explaining(table):
         os_path = directory + path
         if not is_url(directory):
             os.makedirs(os.path.dirname(os_path), exist_ok=True)
@@ -301,6 +302,34 @@ def _encoding(options: TableOptions) -> list[str]:
         "ROW_GROUP_SIZE": options.row_group_size,
     }
     return [f"{name} {value}" for name, value in given.items() if value is not None]
+
+
+def _stored_sql(rows: str, table: Table) -> str:
+    """SQL for rows of the table in the types that files store."""
+    casts = [
+        f"CAST({identifier(column.name)} AS {stored_type(column)}) AS {identifier(column.name)}"
+        for column in table.columns
+        if stored_type(column) != duckdb_type(column)
+    ]
+    return f"SELECT * REPLACE ({', '.join(casts)}) FROM ({rows})" if casts else rows
+
+
+@contextmanager
+def _explaining(table: Table) -> Iterator[None]:
+    """Names the values that no file can store, where DuckDB names only their types."""
+    try:
+        yield
+    except duckdb.ConversionException as error:
+        types = (find_type(column.type) for column in table.leaves())
+        stored = {type_.stored_as for type_ in types if type_ is not None and type_.stored_as}
+        if not any(f"to {name}" in str(error) for name in stored):
+            raise
+        raise InvalidValue(
+            f"A HUGEINT or UHUGEINT for {table.full_name} has more than 38 digits, and its files "
+            "cannot store it.",
+            identifier="CONVERSION_ERROR",
+            code=Code.INVALID_ARGUMENT,
+        ) from None
 
 
 def _value(column: Column, table: Table) -> str:

@@ -93,6 +93,8 @@ def _column_stats(column: Column, stats: Mapping[str, str]) -> ColumnStats:
         # file is empty, so the values were not counted.
         values = nulls = None
     low, high = stats.get("min"), stats.get("max")
+    if _order(column.type) is StatsOrder.NONE:
+        low = high = None
     if _is_text(column.type) and values != nulls:
         low, high = text_bounds(low, high)
     return ColumnStats(

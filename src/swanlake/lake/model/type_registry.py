@@ -7,7 +7,7 @@ Spark: the SQLite worker starts without them, so it names their types instead.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import lru_cache
 from typing import Any
@@ -79,10 +79,16 @@ class LakeType:
     storable_if: str | None = None
     #: False if Parquet silently stores less than the type holds.
     is_exact_in_files: bool = True
+    #: DuckDB's type that files store in its place; readers cast it back.
+    stored_as: str | None = None
 
 
 _TEXT = "varchar"
 _AS_TEXT, _AS_BYTES = Inlined(_TEXT, _TEXT), Inlined("bytea", _TEXT)
+
+
+#: The largest number of DECIMAL(38,0), the widest integer that Parquet stores exactly.
+_WIDEST_STORED = 10**38 - 1
 
 
 def _integer(bits: int, duckdb: str, inlined: str | None, **more: Any) -> LakeType:
@@ -96,8 +102,21 @@ def _integer(bits: int, duckdb: str, inlined: str | None, **more: Any) -> LakeTy
         arrow=name if bits <= 64 else None,
         inlined=Inlined(inlined, sqlite) if inlined else None,
         range=(0, 2**bits - 1) if unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1),
-        is_exact_in_files=bits <= 64,
         **more,
+    )
+
+
+def _wide_integer(duckdb: str) -> LakeType:
+    """An integer of 128 bits: DuckDB writes it to files as DOUBLE, which loses digits.
+
+    The stock extension stores no bounds of it, so files with and without them cannot be merged.
+    """
+    lowest = 0 if duckdb.startswith("U") else -_WIDEST_STORED
+    return replace(
+        _integer(128, duckdb, None, spark_as="varchar"),
+        order=StatsOrder.NONE,
+        storable_if=f"{{}} BETWEEN {lowest} AND {_WIDEST_STORED}",
+        stored_as="DECIMAL(38,0)",
     )
 
 
@@ -126,12 +145,12 @@ _TYPES = (
     _integer(16, "SMALLINT", "smallint", spark="ShortType"),
     _integer(32, "INTEGER", "integer", spark="IntegerType"),
     _integer(64, "BIGINT", "bigint", spark="LongType"),
-    _integer(128, "HUGEINT", None, spark_as="varchar"),
+    _wide_integer("HUGEINT"),
     _integer(8, "UTINYINT", "integer", spark_as="int16"),
     _integer(16, "USMALLINT", "integer", spark_as="int32"),
     _integer(32, "UINTEGER", "bigint", spark_as="int64"),
     _integer(64, "UBIGINT", _TEXT, spark_as="decimal(20,0)"),
-    _integer(128, "UHUGEINT", None, spark_as="varchar"),
+    _wide_integer("UHUGEINT"),
     LakeType(
         "float32",
         "FLOAT",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count
 from typing import cast
@@ -12,7 +12,7 @@ from duckdb.sqltypes import DuckDBPyType
 
 from swanlake.errors import InvalidRequest
 from swanlake.lake.model.layout import Column, Default, DefaultKind, folded
-from swanlake.lake.model.type_registry import CREATABLE_TYPES, NESTED, find_type
+from swanlake.lake.model.type_registry import CREATABLE_TYPES, NESTED, LakeType, find_type
 from swanlake.sql.quoting import identifier, literal
 from swanlake.sql.tokens import tokenize
 
@@ -74,22 +74,31 @@ def parse_type(text: str) -> DuckDBPyType:
 
 def duckdb_type(column: Column) -> str:
     """The column's type as SQL for a CAST."""
+    return _sql_type(column, lambda type_: type_.duckdb)
+
+
+def stored_type(column: Column) -> str:
+    """The type that the column has in files, as SQL for a CAST."""
+    return _sql_type(column, lambda type_: type_.stored_as or type_.duckdb)
+
+
+def _sql_type(column: Column, leaf: Callable[[LakeType], str]) -> str:
     if column.type == "struct":
-        fields = (f"{identifier(child.name)} {duckdb_type(child)}" for child in column.children)
+        fields = (f"{identifier(child.name)} {_sql_type(child, leaf)}" for child in column.children)
         return f"STRUCT({', '.join(fields)})"
     if column.type == "list":
         (element,) = column.children
-        return f"{duckdb_type(element)}[]"
+        return f"{_sql_type(element, leaf)}[]"
     if column.type == "map":
         key, value = column.children
-        return f"MAP({duckdb_type(key)}, {duckdb_type(value)})"
+        return f"MAP({_sql_type(key, leaf)}, {_sql_type(value, leaf)})"
     known = find_type(column.type.lower())
     if known is None:
         raise UnsupportedType(
             f"The column {column.name!r} has the type {column.type!r}, which this version of "
             "SwanLake does not know."
         )
-    return known.duckdb
+    return leaf(known)
 
 
 def default_sql(column: Column) -> str:

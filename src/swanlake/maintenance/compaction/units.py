@@ -21,7 +21,7 @@ from uuid import uuid4
 
 import duckdb
 
-from swanlake.errors import SwanLakeError, Unsupported
+from swanlake.errors import InvalidValue, SwanLakeError, Unsupported
 from swanlake.jobs.shared_directories import check_directory_visible
 from swanlake.lake.files import datafile
 from swanlake.lake.files.datafile import ROW_ID, SNAPSHOT_ID
@@ -47,9 +47,8 @@ from swanlake.sql.quoting import identifier, literal
 #: Versions of a row beyond this number share a file. The change feed misdates some of their
 #: deletes, as after the stock extension's own flush; more small files would be worse.
 _MAX_VERSIONS = 16
-#: How DuckDB says that a file cannot hold a value, such as an interval that goes back, or a time
-#: without end in seconds.
-_NOT_IN_PARQUET = ("Parquet files do not support", "Could not convert Timestamp(S)")
+#: How DuckDB says that a file cannot hold a value, such as an interval that goes back.
+_NOT_IN_PARQUET = "Parquet files do not support"
 _DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 log = logging.getLogger("swanlake.pipeline")
@@ -88,8 +87,8 @@ class CompactUnit(ABC):
         except BaseException as error:
             with suppress(SwanLakeError):  # the first error is the one to report
                 self.undo(CompactResult(tuple(placed)))
-            reason = error.message if isinstance(error, Unsupported) else str(error)
-            if isinstance(error, Unsupported) or any(text in reason for text in _NOT_IN_PARQUET):
+            reason = _skip_reason(error)
+            if reason is not None:
                 return CompactResult(skipped=reason)
             raise
         return CompactResult(tuple(placed))
@@ -290,6 +289,16 @@ class _Writer:
             partial_max = listed[-1] if listed[-1] > listed[0] else None
             deletes = PlacedDeletes(file, listed[0], partial_max)
         return replace(placed, end_snapshot=end, deletes=deletes)
+
+
+def _skip_reason(error: BaseException) -> str | None:
+    """Why files stay as they are after an error; None if the error is no property of their rows."""
+    if isinstance(error, Unsupported | InvalidValue):
+        return error.message
+    # A conversion fails for values that the stock extension stored and cannot read, such as a
+    # HUGEINT that was rounded up to more than its type holds.
+    is_conversion = isinstance(error, duckdb.ConversionException)
+    return str(error) if is_conversion or _NOT_IN_PARQUET in str(error) else None
 
 
 def _placed(

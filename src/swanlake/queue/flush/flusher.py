@@ -19,6 +19,7 @@ import duckdb
 from swanlake.errors import (
     CommitConflict,
     InvalidRequest,
+    InvalidValue,
     NotFound,
     SwanLakeError,
     TransformFailed,
@@ -56,6 +57,7 @@ _ATTEMPTS = 5
 _PERMANENT = (
     NotFound,
     InvalidRequest,
+    InvalidValue,
     Unsupported,
     SegmentDamaged,
     duckdb.ConversionException,

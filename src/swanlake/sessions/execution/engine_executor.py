@@ -12,6 +12,8 @@ from swanlake.engine.errors import translate
 from swanlake.errors import CatalogUnreachable, CommitConflict
 from swanlake.lake.commit.protocol import Retries
 from swanlake.sessions.execution.engine_session import STATEMENT_ERRORS, EngineSession
+from swanlake.sessions.execution.inlining import structs_in_files
+from swanlake.sessions.execution.wide_integers import checked_integers
 from swanlake.sessions.queue.tables import QueueTables, Views
 from swanlake.sessions.results.stream import Outcome
 from swanlake.sessions.run import Run
@@ -58,10 +60,15 @@ class EngineExecutor:
                         if statement.kind is Kind.COMMIT:
                             session.check_deletes()
                         session.client_rows.expose(session.connection)
-                        session.execute(statement, parameters)
-                        outcome = collect_outcome(
-                            session, run, statement, keep_rows=keep_rows, drain=bool(views)
-                        )
+                        with (
+                            structs_in_files(session, run, statement),
+                            checked_integers(session, statement),
+                        ):
+                            session.execute(statement, parameters)
+                            outcome = collect_outcome(
+                                session, run, statement, keep_rows=keep_rows, drain=bool(views)
+                            )
+                        session.record_extension_commits(statement)
                         break
                 except STATEMENT_ERRORS as error:
                     if isinstance(error, duckdb.Error):

@@ -22,7 +22,13 @@ from swanlake.engine.errors import (
 )
 from swanlake.engine.host import EngineConnection
 from swanlake.engine.instance import Engine
-from swanlake.errors import CatalogUnreachable, QueryCancelled, SessionLost, SwanLakeError
+from swanlake.errors import (
+    CatalogUnreachable,
+    QueryCancelled,
+    SessionLost,
+    SwanLakeError,
+    Unsupported,
+)
 from swanlake.lake.metastore.location import LakeLocation
 from swanlake.lake.model.layout import Table, folded
 from swanlake.sessions.execution.catalogs import LakeCatalogs
@@ -64,6 +70,8 @@ class EngineSession:
         #: Counts the times when temporary tables may have been lost: a rollback, a new engine.
         self.temp_generation = 0
         self._has_writer_lock = False
+        #: The last snapshot that the session committed, by the storage name of the catalog.
+        self._last_commits: dict[str, int] = {}
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
@@ -195,12 +203,32 @@ class EngineSession:
 
     def statement_writer_lock(self, run: Run, statement: Statement) -> AbstractContextManager[None]:
         """Holds the writer lock around a write, or around the COMMIT of a transaction's writes."""
-        catalogs = set[LakeLocation]()
+        return self.writer_lock(run, self._committed_catalogs(statement))
+
+    def _committed_catalogs(self, statement: Statement) -> set[LakeLocation]:
+        """The catalogs to which a statement may commit."""
         if not self.transaction.open:
-            catalogs = self.names.written_catalogs(statement)
-        elif statement.kind is Kind.COMMIT:
-            catalogs = self.transaction.wrote_to
-        return self.writer_lock(run, catalogs)
+            return self.names.written_catalogs(statement)
+        return self.transaction.wrote_to if statement.kind is Kind.COMMIT else set()
+
+    def last_commit(self, location: LakeLocation) -> int | None:
+        """The last snapshot of a catalog that this session committed."""
+        return self._last_commits.get(location.storage_name)
+
+    def record_commit(self, location: LakeLocation, snapshot_id: int) -> None:
+        """The session committed a snapshot without the extension."""
+        self._last_commits[location.storage_name] = snapshot_id
+
+    def record_extension_commits(self, statement: Statement) -> None:
+        """Takes note of what the extension committed for a statement.
+
+        The session still holds the writer lock, so a commit that is new to the engine is its own.
+        """
+        for location in self._committed_catalogs(statement):
+            query = f"FROM ducklake_last_committed_snapshot({literal(location.catalog)})"
+            [(snapshot_id,)] = self.connection.execute(query).fetchall()
+            if self.engine.note_commit(location, snapshot_id):
+                self.record_commit(location, snapshot_id)
 
     def record(self, statement: Statement) -> None:
         """Takes note of what a successful statement did to the transaction and the settings."""
@@ -213,7 +241,11 @@ class EngineSession:
             self.transaction.wrote_to |= catalogs
             self.transaction.written = self._written_tables(statement)
             if statement.may_delete_rows and catalogs:  # not from a temporary table
-                self.transaction.deleted_from.add(self._deletion_target(statement))
+                self.transaction.deleted_from.add(self._folded_name(statement.target_parts))
+            if statement.changes_rows and catalogs:
+                self.transaction.changed_rows_of.add(self._folded_name(statement.written_table))
+            elif statement.alteration is not None and statement.alteration[1] == "rename":
+                self._record_rename(statement.alteration[0])
         if statement.is_setting:
             self.names.invalidate_location()
             if statement.is_global:
@@ -225,8 +257,28 @@ class EngineSession:
         self.names.has_temporary |= statement.creates_session_state
         self.names.has_session_macros |= statement.may_create_session_macro
 
-    def _deletion_target(self, statement: Statement) -> TableName | None:
-        parts = statement.target_parts
+    def _record_rename(self, table: tuple[str, ...]) -> None:
+        """The new name of a table, or of its column, is not parsed: it may be that of any table."""
+        if self._folded_name(table) in self.transaction.changed_rows_of:
+            self.transaction.changed_rows_of.add(None)
+
+    def check_alteration(self, statement: Statement) -> None:
+        """Raises for an ADD COLUMN after which DuckLake would give wrong answers.
+
+        For a table without earlier rows, it takes the bounds of the new column from the rows that
+        have the column, and finds the others by no condition.
+        """
+        changed = self.transaction.changed_rows_of
+        if not changed or statement.alteration is None or statement.alteration[1] != "add":
+            return
+        table, _ = statement.alteration
+        if None in changed or self._folded_name(table) in changed:
+            raise Unsupported(
+                f"ADD COLUMN cannot follow a change of the rows of {'.'.join(table)} in the same "
+                "transaction: commit the rows first, or add the column before them."
+            )
+
+    def _folded_name(self, parts: tuple[str, ...] | None) -> TableName | None:
         name = None if parts is None else self.names.resolve_table(parts)
         return None if name is None else (name[0], folded(name[1]), folded(name[2]))
 
@@ -275,7 +327,7 @@ class EngineSession:
         elif self.transaction.open and not lost_engine:
             # As in DuckDB: some steps of an expanded write may be done, whatever the error.
             is_partial = statement is not None and statement.is_expanded and statement.may_write
-            self.transaction.aborted = is_partial or self._is_transaction_aborted()
+            self.transaction.aborted |= is_partial or self._is_transaction_aborted()
         if translated is error:
             raise translated
         raise translated from error

@@ -32,6 +32,7 @@ from swanlake.sessions.queue.enqueue import EnqueueExecutor
 from swanlake.sessions.queue.tables import QueueQuery, QueueTables, Views
 from swanlake.sessions.results.stream import Outcome
 from swanlake.sessions.run import Run
+from swanlake.sql.last_commit import LastCommitCall, replace_calls
 from swanlake.sql.statement import Statement
 
 
@@ -72,6 +73,8 @@ class StatementExecutor:
         session = self.session
         session.transaction.admit(statement)
         session.catalogs.protect(statement)
+        session.check_alteration(statement)
+        statement = self._with_last_commits(statement)
         chosen = self._route(statement, keep_rows=keep_rows)
         if isinstance(chosen, Procedure):
             return run_procedure(session, run, chosen.procedure, statement, parameters)
@@ -108,6 +111,18 @@ class StatementExecutor:
             keep_rows=keep_rows,
         )
         return route(statement, context)
+
+    def _with_last_commits(self, statement: Statement) -> Statement:
+        """The statement with this session's commits: the extension knows only its own."""
+        text = replace_calls(statement.text, self._last_commit)
+        return statement if text == statement.text else self._parser.parse_one(text)
+
+    def _last_commit(self, call: LastCommitCall) -> str | None:
+        location = self.session.names.catalog_location(call.qualifiers)
+        if location is None:
+            return None  # of another database, or the extension reports what is wrong
+        snapshot_id = self.session.last_commit(location)
+        return f"SELECT CAST({'NULL' if snapshot_id is None else snapshot_id} AS UBIGINT) AS id"
 
     def _rewrite(self, statement: Statement, queue_read: QueueRead) -> QueueQuery:
         try:

@@ -74,6 +74,14 @@ class NameResolver:
             return None  # DuckDB looks in the current schema, then in main
         return parts[0].lower(), "main", parts[1]
 
+    def catalog_location(self, qualifiers: tuple[str, ...]) -> LakeLocation | None:
+        """The catalog of the lake in which an object with these qualifiers is; None if in none."""
+        named = self._attached(qualifiers[0]) if qualifiers else None
+        if named is not None or len(qualifiers) > 1:
+            return named
+        location = self._location_if_exists()
+        return None if location is None else self._attached(location[0])
+
     def macro_catalog(self) -> str | None:
         """The only catalog whose macros can hide DuckDB's functions; None if there may be more."""
         location = self._location_if_exists()

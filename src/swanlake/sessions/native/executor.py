@@ -139,6 +139,8 @@ class NativeExecutor:
                 base = None if layout is None else layout.snapshot_id
                 commit = Commit(operations, base=base, by_name=True)
                 done = prepared.catalog.commit(commit, context.run.session.id, context.run.check)
+                location = self._services.lake.location(prepared.catalog.info)
+                self._session.record_commit(location, done.snapshot_id)
                 if layout is not None:
                     self._table_cache.confirm(*table, layout, done.snapshot_id)
         except SwanLakeError as error:

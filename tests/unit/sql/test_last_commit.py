@@ -1,0 +1,47 @@
+"""Finding the calls that ask for the last commit."""
+
+from __future__ import annotations
+
+import pytest
+
+from swanlake.sql.last_commit import LastCommitCall, last_commit_calls, replace_calls
+
+
+@pytest.mark.parametrize(
+    ("call", "qualifiers"),
+    [
+        ("ducklake_last_committed_snapshot('a''b')", ("a'b", "main")),
+        ("system.main.DuckLake_Last_Committed_Snapshot ( 'lake' )", ("lake", "main")),
+        ("last_committed_snapshot()", ()),
+        ('"my lake".last_committed_snapshot()', ("my lake",)),
+        ("lake.main.last_committed_snapshot ()", ("lake", "main")),
+    ],
+)
+def test_calls_are_found_in_any_form(call: str, qualifiers: tuple[str, ...]) -> None:
+    text = f"SELECT 'ä', id FROM {call} AS f(x)"
+    start = len("SELECT 'ä', id FROM ".encode())
+    assert last_commit_calls(text) == [LastCommitCall(qualifiers, start, start + len(call))]
+    assert replace_calls(text, lambda _: "SELECT 1") == "SELECT 'ä', id FROM (SELECT 1) AS f(x)"
+    assert replace_calls(text, lambda _: None) == text
+    assert replace_calls(f" call {call};", lambda _: "SELECT 1") == "FROM (SELECT 1);"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT 'last_committed_snapshot()'",
+        "SELECT last_committed_snapshot FROM t",
+        "FROM ducklake_last_committed_snapshot(?)",
+        "FROM ducklake_last_committed_snapshot('a' || 'b')",
+        "FROM ducklake_current_snapshot('lake')",
+        "FROM ducklake_last_committed_snapshot(",
+    ],
+)
+def test_other_texts_stay(text: str) -> None:
+    assert last_commit_calls(text) == []
+
+
+def test_several_calls_are_replaced() -> None:
+    text = "FROM a.last_committed_snapshot(), b.last_committed_snapshot()"
+    replaced = replace_calls(text, lambda call: f"SELECT {call.qualifiers[0]!r}")
+    assert replaced == "FROM (SELECT 'a'), (SELECT 'b')"
