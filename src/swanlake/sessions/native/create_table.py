@@ -24,6 +24,7 @@ from swanlake.sessions.native.context import (
     PreparedCommit,
 )
 from swanlake.sessions.native.row_writer import write_query
+from swanlake.sessions.results.stream import Outcome
 from swanlake.sql.heads import CreateHead
 
 _COLUMNS = "__swanlake_columns"
@@ -63,8 +64,10 @@ class TableCreator:
         operation = new_table(table[1], table[2], self._new_columns(head, context))
         layout = catalog.new_table(operation)
         added = PreparedChange()
-        if head.query is not None and head.with_data:
-            added = write_query(context, head.query, layout, new=operation)
+        if head.query is not None:
+            added = PreparedChange(outcome=Outcome(affected=0))
+            if head.with_data:
+                added = write_query(context, head.query, layout, new=operation)
         replaced: tuple[Operation, ...] = ()
         if existing is not None:
             replaced = (DropTable(existing.layout.schema, existing.layout.name),)
