@@ -29,7 +29,7 @@ def test_script(pairs: PairFactory, path: Path) -> None:
 
 def test_random_statements(pairs: PairFactory) -> None:
     with pairs("random") as pair:
-        compare_random_statements(pair, seed=_seed(_FIXED_SEED), statements=70)
+        compare_random_statements(pair, seed=_seed(_FIXED_SEED), statements=100)
 
 
 @pytest.mark.slow
