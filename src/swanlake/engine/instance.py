@@ -16,7 +16,7 @@ import duckdb
 from swanlake._internal.free_list import FreeList
 from swanlake.config import Settings
 from swanlake.engine.catalog_refresh import CatalogRefreshes
-from swanlake.engine.database import load_extensions, new_temp_directory, open_database
+from swanlake.engine.database import new_temp_directory, open_database
 from swanlake.engine.errors import may_invalidate
 from swanlake.errors import CatalogUnreachable, StartupError
 from swanlake.lake.metastore.location import LakeLocation
@@ -154,7 +154,6 @@ class Engine:
         temp_directory = new_temp_directory(spec.temp_directory)
         self._root = open_database(temp_directory, spec.memory_limit, spec.threads)
         try:
-            load_extensions(self._root)
             self._root.execute(_QUICK_RETRIES)
             self._root.execute(_CONNECTION_POOL)
             self._root.execute(_LOSSLESS)
