@@ -133,8 +133,9 @@ class Engine:
         self._attaching = threading.Lock()
         #: The attached catalogs of the lake, with their locations at that time.
         self._attached: dict[str, LakeLocation] = {}
-        #: The cached bytes of the attached catalogs when each was attached: what is needed.
+        #: The cached bytes that the attached catalogs need, and whether all are part of it.
         self._needed_bytes = 0
+        self._is_measured = True
         #: Attaches so far: a statement that failed on a missing name may be retried if it grew.
         self.attach_count = 0
         #: The last snapshot that the extension committed here, by the storage name of its catalog.
@@ -267,9 +268,12 @@ class Engine:
                 with _lazy_transactions(connection):
                     location.attach(connection)
             self._attached[location.catalog] = location
-            before = self.memory().cached_bytes
-            self._load_schema(location.catalog)
-            self._needed_bytes += max(self.memory().cached_bytes - before, 0)
+            if location.sqlite_path is None:  # to load it now would keep a connection open
+                self._is_measured = False
+            else:
+                before = self.memory().cached_bytes
+                self._load_schema(location.catalog)
+                self._needed_bytes += max(self.memory().cached_bytes - before, 0)
             self.attach_count += 1
 
     def detach(self, name: str) -> None:
@@ -291,8 +295,11 @@ class Engine:
     @property
     def is_outgrown(self) -> bool:
         """True if a new instance would need much less memory for the same statements."""
+        cached_bytes = self.memory().cached_bytes
+        if not self._is_measured:  # soon after an attach
+            self._is_measured, self._needed_bytes = True, cached_bytes
         return is_outgrown(
-            self.memory().cached_bytes,
+            cached_bytes,
             self._needed_bytes,
             self._spec.max_cached_bytes,
             catalogs=len(self._attached),

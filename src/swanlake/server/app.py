@@ -94,6 +94,7 @@ class Server:
                 lambda: connected_peers(self.port),
             )
             undo.callback(self.registry.stop)
+            self._host.move_idle_sessions = self.registry.leave_retired_engines
             try:
                 self._service = SwanLakeService(
                     location, settings, self.registry, authenticator, tls, grants

@@ -78,7 +78,6 @@ class SessionRegistry:
             target=self._sweep_periodically, name="swanlake-sweep", daemon=True
         )
         self._sweeper.start()
-        services.host.move_idle_sessions = self._leave_retired_engines
 
     def get(self, key: SessionKey, *, resume: bool = False) -> Session:
         """The session of a key, opened if it is new; with ``resume`` a new one is an error."""
@@ -306,7 +305,8 @@ class SessionRegistry:
         for stream in expired:
             stream.abandon(QueryCancelled("The result expired: it was not fetched in time."))
 
-    def _leave_retired_engines(self) -> None:
+    def leave_retired_engines(self) -> None:
+        """Moves idle sessions from retired engines to the current one."""
         with self._lock:
             sessions = [slot.session for slot in self._slots.values() if slot.session]
         for session in sessions:

@@ -62,7 +62,11 @@ class EngineExecutor:
                         session.client_rows.expose(session.connection)
                         with (
                             structs_in_files(session, run, statement),
-                            checked_integers(session, statement),
+                            checked_integers(
+                                session,
+                                statement,
+                                in_transaction=session.transaction.open or bool(views),
+                            ),
                         ):
                             session.execute(statement, parameters)
                             outcome = collect_outcome(

@@ -148,7 +148,8 @@ class EngineSession:
         ``seen`` is as for ``attach_catalogs``.
         """
         # A write is repeated only if it was certainly refused before it did anything.
-        may_repeat = not statement.may_write or statement.type == StatementType.CALL
+        is_read = statement.kind is Kind.QUERY and not statement.may_write
+        may_repeat = is_read or statement.type == StatementType.CALL
         if not isinstance(error, _BIND_ERRORS) and not (may_repeat and self._hides_binding(error)):
             return False
         return self.attach_catalogs(statement, seen)

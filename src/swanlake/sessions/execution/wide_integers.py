@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import duckdb
 from duckdb import StatementType
 
-from swanlake.errors import Code, InvalidValue, Unsupported
+from swanlake.errors import CatalogUnreachable, Code, InvalidValue, Unsupported
 from swanlake.lake.model.layout import Column, folded
 from swanlake.lake.model.type_registry import find_type
 from swanlake.lake.model.types import ColumnSpec, UnsupportedType, number_columns
@@ -39,17 +39,19 @@ _SNAPSHOT = "snapshot_id"
 
 
 @contextmanager
-def checked_integers(session: EngineSession, statement: Statement) -> Iterator[None]:
+def checked_integers(
+    session: EngineSession, statement: Statement, *, in_transaction: bool
+) -> Iterator[None]:
     """Around a statement on the extension: rows with rounded integers undo it, and it fails.
 
-    Outside of a transaction the statement gets one, so that it can be undone.
+    Unless it is ``in_transaction`` already the statement gets one, so that it can be undone.
     """
     if statement.may_rewrite_files(_REWRITES):
         _refuse_rewrite(session, statement)
     if not _may_round(session, statement):
         yield
         return
-    is_autocommit = not session.transaction.open
+    is_autocommit = not in_transaction
     if is_autocommit:
         session.connection.execute("BEGIN TRANSACTION")
     try:
@@ -146,7 +148,7 @@ def _wide_tables(
 
     try:
         columns = _columns(session.retry_with_catalogs(statement, describe))
-    except (duckdb.CatalogException, duckdb.BinderException):
+    except (duckdb.CatalogException, duckdb.BinderException, CatalogUnreachable):
         return  # the statement reports what is missing
     if _are_wide(columns) and _is_of_lake(session, name):
         yield name, columns
