@@ -60,6 +60,9 @@ class NameResolver:
             is_temporary = self._is_temporary(identifier(parts[0]))
             return None if is_temporary else (catalog, schema, parts[0])
         if self._attached(parts[0]) is None:
+            # The schema of temporary tables is called main too, and DuckDB looks there first.
+            if parts[0].lower() == "main" and self._is_temporary(identifier(parts[1])):
+                return None
             return catalog, parts[0], parts[1]
         if parts[0].lower() == catalog and schema != "main":
             return None  # DuckDB looks in the current schema, then in main
@@ -105,7 +108,13 @@ class NameResolver:
         """True if a name, as it is written, is that of a temporary table."""
         if not self.has_temporary:
             return False
-        table = target if target.lower().startswith("temp.") else f"temp.main.{target}"
+        match target.lower().partition("."):
+            case "temp", ".", _:
+                table = target
+            case "main", ".", _:
+                table = f"temp.{target}"
+            case _:
+                table = f"temp.main.{target}"
         try:
             self._lease.connection.execute(f"SELECT 1 FROM {table} LIMIT 0")
         except duckdb.Error:

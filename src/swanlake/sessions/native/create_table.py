@@ -9,6 +9,7 @@ from functools import partial
 from swanlake._internal.lru_cache import LruCache
 from swanlake.errors import NotFound
 from swanlake.lake.catalog import new_table
+from swanlake.lake.files.inlined_tables import OWN_COLUMNS
 from swanlake.lake.model.layout import folded
 from swanlake.lake.model.operations import DropTable, Operation
 from swanlake.lake.model.types import ColumnSpec
@@ -23,6 +24,7 @@ from swanlake.sessions.native.context import (
     PreparedCommit,
 )
 from swanlake.sessions.native.row_writer import write_query
+from swanlake.sessions.results.stream import Outcome
 from swanlake.sql.heads import CreateHead
 
 _COLUMNS = "__swanlake_columns"
@@ -62,8 +64,10 @@ class TableCreator:
         operation = new_table(table[1], table[2], self._new_columns(head, context))
         layout = catalog.new_table(operation)
         added = PreparedChange()
-        if head.query is not None and head.with_data:
-            added = write_query(context, head.query, layout, new=operation)
+        if head.query is not None:
+            added = PreparedChange(outcome=Outcome(affected=0))
+            if head.with_data:
+                added = write_query(context, head.query, layout, new=operation)
         replaced: tuple[Operation, ...] = ()
         if existing is not None:
             replaced = (DropTable(existing.layout.schema, existing.layout.name),)
@@ -73,9 +77,16 @@ class TableCreator:
     def _new_columns(self, head: CreateHead, context: NativeContext) -> list[ColumnSpec]:
         if head.query is not None:
             context.expose_client_rows()
-            return _column_specs(context.describe(head.query), may_forbid_null=False)
-        assert head.columns is not None
-        return self._columns.get_or_compute(head.columns, partial(_declared_columns, context))
+            columns = _column_specs(context.describe(head.query), may_forbid_null=False)
+        else:
+            assert head.columns is not None
+            columns = self._columns.get_or_compute(
+                head.columns, partial(_declared_columns, context)
+            )
+        # The extension refuses these names if rows of the table would be inlined.
+        if any(folded(column.name) in OWN_COLUMNS for column in columns):
+            raise FallBackToExtension
+        return columns
 
 
 def _declared_columns(context: NativeContext, columns: str) -> list[ColumnSpec]:

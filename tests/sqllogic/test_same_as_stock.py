@@ -1,0 +1,54 @@
+"""SwanLake has the outcomes of stock DuckDB, in every configuration.
+
+A failure of random statements prints its seed; ``DIFFERENTIAL_SEED`` repeats it.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from random import SystemRandom
+
+import pytest
+
+from tests.sqllogic.conftest import PairFactory
+from tests.sqllogic.random_statements import SEED_VARIABLE, compare_random_statements
+from tests.sqllogic.script import read_script
+from tests.sqllogic.session_model import check_concurrent_sessions
+
+_SCRIPTS = sorted(Path(__file__).parent.glob("*.test"))
+#: The quick tests are the same on every machine.
+_FIXED_SEED = 1
+
+
+@pytest.mark.parametrize("path", _SCRIPTS, ids=lambda path: path.stem)
+def test_script(pairs: PairFactory, path: Path) -> None:
+    with pairs(path.stem) as pair:
+        pair.run_script(read_script(path))
+
+
+def test_random_statements(pairs: PairFactory) -> None:
+    with pairs("random") as pair:
+        compare_random_statements(pair, seed=_seed(_FIXED_SEED), statements=100)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(5))
+def test_many_random_statements(pairs: PairFactory, number: int) -> None:
+    with pairs(f"random{number}") as pair:
+        compare_random_statements(pair, seed=_seed(SystemRandom().getrandbits(32)), statements=400)
+
+
+def test_concurrent_sessions_lose_and_repeat_nothing(pairs: PairFactory) -> None:
+    with pairs("sessions") as pair:
+        check_concurrent_sessions(pair, seed=_seed(_FIXED_SEED), statements=8)
+
+
+@pytest.mark.slow
+def test_many_statements_of_concurrent_sessions(pairs: PairFactory) -> None:
+    with pairs("many_sessions") as pair:
+        check_concurrent_sessions(pair, seed=_seed(SystemRandom().getrandbits(32)), statements=150)
+
+
+def _seed(default: int) -> int:
+    return int(os.environ.get(SEED_VARIABLE, default))
