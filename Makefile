@@ -3,7 +3,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 ARGS ?=
-PARALLEL := -n auto --maxprocesses 4 --max-worker-restart 0 --dist loadfile
+# More processes than cores: some tests wait. A file stays in one process, which shares its fixtures.
+PARALLEL := -n $(shell echo $$(( 2 * $$(nproc) < 8 ? 2 * $$(nproc) : 8 ))) --max-worker-restart 0 \
+	--dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help install run test test-under-load test-slow coverage mutants lint format bench docs proto sync lock clean

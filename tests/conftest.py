@@ -33,6 +33,20 @@ settings.register_profile("swanlake", deadline=None, suppress_health_check=[Heal
 settings.load_profile("swanlake")
 
 
+#: Files with long tests. The last file to begin may run alone.
+_LONGEST = (
+    "tests/integration/jobs",
+    "tests/faults",
+    "tests/integration/writes",
+    "tests/integration/lake",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begins the files with the longest tests first."""
+    items.sort(key=lambda item: not item.nodeid.startswith(_LONGEST))
+
+
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hides the settings of the developer's shell."""

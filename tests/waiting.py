@@ -17,12 +17,14 @@ def eventually(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
     The limit is generous: a test must not fail because the machine is busy.
     """
     deadline = time.monotonic() + seconds
+    pause = 0.005
     while True:
         value = condition()
         if value:
             return value
         assert time.monotonic() < deadline, "the condition did not become true in time"
-        time.sleep(0.01)
+        time.sleep(pause)
+        pause = min(2 * pause, 0.05)  # a condition may cost the server milliseconds
 
 
 def freeze(pid: int) -> None:

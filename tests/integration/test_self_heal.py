@@ -17,6 +17,7 @@ from swanlake.server.app import Server
 from tests.contenders import BackgroundCall
 from tests.flight import FlightSql
 from tests.queries import waiting_query
+from tests.stock_duckdb import stock_duckdb
 from tests.waiting import eventually
 
 Open = Callable[..., FlightSql]
@@ -33,7 +34,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 
     def breakable(*limits: object) -> duckdb.DuckDBPyConnection:
         monkeypatch.setattr(instance, "open_database", in_memory)
-        return duckdb.connect(str(tmp_path / "breakable.db"))
+        return stock_duckdb(tmp_path / "breakable.db")
 
     monkeypatch.setattr(instance, "open_database", breakable)
     server = Server(Settings(home=tmp_path / "home", port=0, pipeline="inline"))

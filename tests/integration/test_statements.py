@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import adbc_driver_manager
 import pytest
 
+from swanlake.engine.database import extension_path
 from swanlake.protocol import messages
 from tests.queries import rows
 
@@ -176,3 +178,17 @@ def test_affected_rows_of_an_insert_returning(flight_sql: Callable[..., Any]) ->
     sql = "INSERT INTO returned_too VALUES (1), (2) RETURNING i"
     answer = connection.put(messages.CommandStatementUpdate(query=sql))
     assert messages.DoPutUpdateResult.FromString(answer).record_count == 2
+
+
+def test_unsigned_extension_cannot_be_loaded(cursor: Any, tmp_path: Path) -> None:
+    """The server loads those of its installation without a check of their signatures."""
+    signed = bytearray(extension_path("aws").read_bytes())
+    signed[1000] ^= 1
+    changed = tmp_path / "changed.duckdb_extension"
+    changed.write_bytes(signed)
+    for attempt in ("SELECT 1", "RESET allow_unsigned_extensions"):
+        cursor.execute(attempt)
+        with pytest.raises(adbc_driver_manager.Error, match="signature is either missing or"):
+            cursor.execute(f"LOAD '{changed}'")
+    with pytest.raises(adbc_driver_manager.Error, match="Cannot change allow_unsigned_extensions"):
+        cursor.execute("SET GLOBAL allow_unsigned_extensions = true")

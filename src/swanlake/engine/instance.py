@@ -13,7 +13,7 @@ import duckdb
 from swanlake._internal.free_list import FreeList
 from swanlake.config import Settings
 from swanlake.engine.catalog_refresh import CatalogRefreshes
-from swanlake.engine.database import load_extensions, open_database
+from swanlake.engine.database import open_database
 from swanlake.engine.errors import may_invalidate
 from swanlake.errors import CatalogUnreachable, StartupError
 from swanlake.lake.metastore.location import LakeLocation
@@ -86,7 +86,6 @@ class Engine:
         )
         self._root = open_database(spec.temp_directory, spec.memory_limit, spec.threads)
         try:
-            load_extensions(self._root)
             self._root.execute(_QUICK_RETRIES)
             self._root.execute(_CONNECTION_POOL)
             self._root.execute(_LOSSLESS)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -176,6 +177,60 @@ def same(ours: Ours, stock: Stock, sql: str) -> Outcome:
     expected, found = stock.run(sql), ours.run(sql)
     assert (sql, found) == (sql, expected or None)
     return found
+
+
+@dataclass(frozen=True)
+class Step:
+    """A statement, its outcome, and the content of the schema after it, if that was asked for."""
+
+    sql: str
+    outcome: Outcome
+    content: Any = None
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """What a side did with the statements of a script."""
+
+    steps: list[Step]
+    #: The content of the schema at the end.
+    content: Any
+    #: The number of snapshots.
+    snapshots: int
+
+    def without_content(self) -> Transcript:
+        """The same with the content at the end only."""
+        return replace(self, steps=[replace(step, content=None) for step in self.steps])
+
+    @property
+    def refused(self) -> int:
+        """The number of statements that failed."""
+        return sum(isinstance(step.outcome, tuple) for step in self.steps)
+
+
+def play(
+    side: Stock | Ours, script: Sequence[str], names: Mapping[str, str], *, each_content: bool
+) -> Transcript:
+    """Runs a script whose ``{placeholders}`` stand for names; they stand in the transcript too."""
+
+    def described(value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return type(value)(map(described, value))
+        if isinstance(value, str):
+            for placeholder, name in names.items():
+                value = value.replace(name, placeholder)
+        return value
+
+    before, steps = snapshots(side), []
+    for line in script:
+        sql = line
+        for placeholder, name in names.items():
+            sql = sql.replace(placeholder, name)
+        outcome = described(side.run(sql) or None)
+        found = described(content(side, names["{schema}"])) if each_content else None
+        steps.append(Step(line, outcome, found))
+    last = steps[-1].content if each_content else described(content(side, names["{schema}"]))
+    return Transcript(steps, last, snapshots(side) - before)
 
 
 def set_inline_limit(side: Stock | Ours, schema: str, rows: int) -> None:

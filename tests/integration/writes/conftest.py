@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import duckdb
 import pytest
 
 from swanlake.lake.lake import Lake
-from tests.integration.writes.both_sides import Ours, Stock, Writes
+from tests.integration.writes.both_sides import (
+    Ours,
+    Stock,
+    Transcript,
+    Writes,
+    play,
+    set_inline_limit,
+)
 from tests.server_process import ServerProcess
 from tests.stock_duckdb import stock_duckdb
 
@@ -75,3 +83,30 @@ def schema(
         side.run(f"USE swanlake.{name}")
     yield name
     writes.delete_orphans()
+
+
+@pytest.fixture(scope="session")
+def transcripts() -> dict[tuple[str, ...], Transcript]:
+    """What stock did with each script, by module, subject and inline limit."""
+    return {}
+
+
+@pytest.fixture
+def stock_transcript(
+    request: pytest.FixtureRequest,
+    transcripts: dict[tuple[str, ...], Transcript],
+    stock: Stock,
+    schema: str,
+    tmp_path: Path,
+) -> Callable[..., Transcript]:
+    """Runs a script in stock DuckDB, or recalls the run: it does not depend on the server."""
+
+    def run(subject: str, script: Sequence[str], limit: int, *, each_content: bool) -> Transcript:
+        key = (request.module.__name__, subject, str(limit))
+        if key not in transcripts:
+            set_inline_limit(stock, schema, limit)
+            names = {"{schema}": schema, "{home}": str(tmp_path)}
+            transcripts[key] = play(stock, script, names, each_content=True)
+        return transcripts[key] if each_content else transcripts[key].without_content()
+
+    return run

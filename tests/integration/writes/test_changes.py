@@ -16,8 +16,9 @@ from tests.contenders import Deployment, deployment_fixture
 from tests.integration.writes.both_sides import (
     Ours,
     Stock,
+    Transcript,
     Writes,
-    content,
+    play,
     same,
     set_inline_limit,
     snapshots,
@@ -30,23 +31,25 @@ deployment = deployment_fixture(servers=1)
 @pytest.mark.parametrize("inline_limit", [0, 10], ids=["files", "metadata"])
 @pytest.mark.parametrize("subject", SCRIPTS)
 def test_outcome_is_that_of_stock(
-    writes: Writes, ours: Ours, stock: Stock, schema: str, subject: str, inline_limit: int
+    writes: Writes,
+    ours: Ours,
+    stock_transcript: Callable[..., Transcript],
+    schema: str,
+    subject: str,
+    inline_limit: int,
 ) -> None:
     if inline_limit and subject == "nested":
         pytest.skip("the stock extension spoils structs that it keeps in the metadata")
-    for side in (ours, stock):
-        set_inline_limit(side, schema, inline_limit)
-    refused = 0
-    made = snapshots(ours) - snapshots(stock)
+    expected = stock_transcript(
+        subject, SCRIPTS[subject], inline_limit, each_content=writes.is_native
+    )
+    set_inline_limit(ours, schema, inline_limit)
     with writes.counted() as counted:
-        for line in SCRIPTS[subject]:
-            refused += isinstance(same(ours, stock, line.replace("{schema}", schema)), tuple)
-            sql = f"after {line}"
-            assert (sql, content(ours, schema)) == (sql, content(stock, schema))
-    assert snapshots(ours) - snapshots(stock) == made
+        found = play(ours, SCRIPTS[subject], {"{schema}": schema}, each_content=writes.is_native)
+    assert found == expected
     assert counted["repeated"] == 0
     if inline_limit and subject == "few":  # all its rows are inlined
-        assert counted["extension"] <= refused
+        assert counted["extension"] <= found.refused
         assert writes.orphans(schema) == []
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from tests.integration.writes.both_sides import Ours, Stock, Writes, content, same, set_inline_limit
+from tests.integration.writes.both_sides import Ours, Transcript, Writes, play, set_inline_limit
 
 _TABLES = [
     "CREATE TABLE t (a INTEGER, b VARCHAR)",
@@ -131,12 +133,16 @@ SCRIPTS = {
 @pytest.mark.parametrize("inlined", [0, 10], ids=["files", "inlined"])
 @pytest.mark.parametrize("subject", SCRIPTS)
 def test_outcome_is_that_of_stock(
-    writes: Writes, ours: Ours, stock: Stock, schema: str, subject: str, inlined: int
+    writes: Writes,
+    ours: Ours,
+    stock_transcript: Callable[..., Transcript],
+    schema: str,
+    subject: str,
+    inlined: int,
 ) -> None:
-    for side in (ours, stock):
-        set_inline_limit(side, schema, inlined)
-    for line in [*_TABLES, *SCRIPTS[subject].strip().splitlines()]:
-        sql = line.strip().replace("{schema}", schema)
-        same(ours, stock, sql)
-        assert (sql, content(ours, schema)) == (sql, content(stock, schema))
+    script = [*_TABLES, *map(str.strip, SCRIPTS[subject].strip().splitlines())]
+    expected = stock_transcript(subject, script, inlined, each_content=writes.is_native)
+    set_inline_limit(ours, schema, inlined)
+    found = play(ours, script, {"{schema}": schema}, each_content=writes.is_native)
+    assert found == expected
     assert writes.orphans(schema) == []

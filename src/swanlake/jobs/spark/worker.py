@@ -20,14 +20,14 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from swanlake.engine.database import extension_path, open_database
+from swanlake.engine.database import open_database
 from swanlake.engine.errors import may_invalidate
 from swanlake.errors import PipelineFailed, SwanLakeError
 from swanlake.jobs.shared_directories import check_directory_visible
 from swanlake.lake.files import datafile
 from swanlake.lake.model.layout import DataFile, Table
 from swanlake.lake.model.types import default_sql
-from swanlake.sql.quoting import identifier, literal
+from swanlake.sql.quoting import identifier
 
 _URL_EXTENSIONS = ("httpfs", "aws")
 _ROWS = "__swanlake_rows"
@@ -153,10 +153,9 @@ def connection(spec: WorkerSpec) -> duckdb.DuckDBPyConnection:
 def _open(spec: WorkerSpec) -> duckdb.DuckDBPyConnection:
     # One directory per process: DuckDB uses the same file names in each.
     directory = scratch_directory() / f"swanlake-worker-{os.getpid()}"
-    opened = open_database(directory, spec.memory_limit, spec.threads)
+    extensions = _URL_EXTENSIONS if spec.urls else ()
+    opened = open_database(directory, spec.memory_limit, spec.threads, extensions)
     if spec.urls:
-        for name in _URL_EXTENSIONS:
-            opened.execute(f"LOAD {literal(str(extension_path(name)))}")
         opened.execute(spec.init_sql)
     return opened
 
