@@ -16,7 +16,8 @@ import pyarrow.flight as flight
 import pytest
 
 from swanlake.lake.lake import Lake
-from swanlake.lake.metastore.advisory_locks import COMMIT_LOCK_CLASS, WRITER_LOCK_CLASS
+from swanlake.lake.metastore.advisory_locks import WRITER_LOCK_CLASS
+from swanlake.lake.metastore.fence import COMMIT_LOCK_CLASS
 from swanlake.protocol import Actions, messages
 from tests.faults.workers import CatalogHistory, LakeAddress, WorkerPool, read_history
 from tests.flight import FlightSql

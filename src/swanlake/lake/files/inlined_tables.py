@@ -13,6 +13,7 @@ from typing import Any
 
 from sqlalchemy import (
     REAL,
+    UUID,
     BigInteger,
     Boolean,
     ClauseElement,
@@ -35,7 +36,6 @@ from sqlalchemy import (
 )
 from sqlalchemy import column as named_column
 from sqlalchemy import table as lightweight_table
-from sqlalchemy.dialects.postgresql import UUID
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.types import TypeEngine

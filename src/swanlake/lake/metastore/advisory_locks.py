@@ -20,9 +20,8 @@ from sqlalchemy import Executable, Select, bindparam, func
 from sqlalchemy import select as sql_select
 
 from swanlake._internal.waiting import never_cancelled, wait
+from swanlake.lake.metastore.fence import COMMIT_LOCK_CLASS
 
-#: The second half of a commit lock's key; the stock extension's own proposal uses the same.
-COMMIT_LOCK_CLASS = 0x44754C4B
 #: The second half of a writer lock's key; the first half is that of the commit lock.
 WRITER_LOCK_CLASS = 0x5377616E
 _CANCEL_SECONDS = 2.0

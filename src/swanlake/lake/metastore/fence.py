@@ -6,9 +6,10 @@ newer than the head. A second one keeps files that forks share off the list for 
 
 from __future__ import annotations
 
-from swanlake.lake.metastore.advisory_locks import COMMIT_LOCK_CLASS
 from swanlake.sql.quoting import identifier, literal
 
+#: The second half of a commit lock's key; the stock extension's own proposal uses the same.
+COMMIT_LOCK_CLASS = 0x44754C4B
 #: Their names, in both databases.
 FENCE_TRIGGERS = ("ducklake_fence", "swanlake_defer")
 #: The table that allocates snapshot ids in SQLite.

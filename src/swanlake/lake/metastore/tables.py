@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import (
     JSON,
+    UUID,
     BigInteger,
     Boolean,
     Column,
@@ -24,7 +25,6 @@ from sqlalchemy import (
     Table,
     TypeDecorator,
 )
-from sqlalchemy.dialects.postgresql import UUID
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeEngine
 
