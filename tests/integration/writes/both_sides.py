@@ -156,10 +156,11 @@ class Writes:
 
 
 def content(side: Stock | Ours, schema: str) -> Any:
-    """The columns of all tables of a schema and of the other one, and their rows as texts."""
+    """The columns and rows of all tables of a schema, and of those in the other with its name."""
     columns = side.run(
         "SELECT schema_name, table_name, column_name, data_type, is_nullable FROM duckdb_columns() "
-        f"WHERE database_name = 'swanlake' AND schema_name IN ('{schema}', 'other') "
+        f"WHERE database_name = 'swanlake' AND (schema_name = '{schema}' "
+        f"OR (schema_name = 'other' AND starts_with(table_name, '{schema}'))) "
         "ORDER BY schema_name, table_name, column_index"
     )
     tables = {f"swanlake.{identifier(row[0])}.{identifier(row[1])}" for row in columns}
