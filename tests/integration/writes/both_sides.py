@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -198,10 +198,6 @@ class Transcript:
     content: Any
     #: The number of snapshots.
     snapshots: int
-
-    def without_content(self) -> Transcript:
-        """The same with the content at the end only."""
-        return replace(self, steps=[replace(step, content=None) for step in self.steps])
 
     @property
     def refused(self) -> int:

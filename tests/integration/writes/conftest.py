@@ -87,7 +87,7 @@ def schema(
 
 @pytest.fixture(scope="session")
 def transcripts() -> dict[tuple[str, ...], Transcript]:
-    """What stock did with each script, by module, subject and inline limit."""
+    """What stock did with each script, by module, subject, inline limit and reads."""
     return {}
 
 
@@ -102,11 +102,12 @@ def stock_transcript(
     """Runs a script in stock DuckDB, or recalls the run: it does not depend on the server."""
 
     def run(subject: str, script: Sequence[str], limit: int, *, each_content: bool) -> Transcript:
-        key = (request.module.__name__, subject, str(limit))
+        # Whether the content is read between two statements matters: see "shapes" of test_changes.
+        key = (request.module.__name__, subject, str(limit), str(each_content))
         if key not in transcripts:
             set_inline_limit(stock, schema, limit)
             names = {"{schema}": schema, "{home}": str(tmp_path)}
-            transcripts[key] = play(stock, script, names, each_content=True)
-        return transcripts[key] if each_content else transcripts[key].without_content()
+            transcripts[key] = play(stock, script, names, each_content=each_content)
+        return transcripts[key]
 
     return run
