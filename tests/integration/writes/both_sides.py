@@ -163,6 +163,8 @@ def content(side: Stock | Ours, schema: str) -> Any:
         f"OR (schema_name = 'other' AND starts_with(table_name, '{schema}'))) "
         "ORDER BY schema_name, table_name, column_index"
     )
+    if columns is None:
+        return None
     tables = {f"swanlake.{identifier(row[0])}.{identifier(row[1])}" for row in columns}
     rows = (f"SELECT '{number}', r::VARCHAR FROM {t} r" for number, t in enumerate(sorted(tables)))
     return columns, side.run(f"{' UNION ALL '.join(rows)} ORDER BY ALL")

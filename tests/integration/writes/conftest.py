@@ -106,7 +106,9 @@ def stock_transcript(
         key = (request.module.__name__, subject, str(limit), str(each_content))
         if key not in transcripts:
             set_inline_limit(stock, schema, limit)
-            names = {"{schema}": schema, "{home}": str(tmp_path)}
+            home = tmp_path / "stock"
+            home.mkdir()
+            names = {"{schema}": schema, "{home}": str(home)}
             transcripts[key] = play(stock, script, names, each_content=each_content)
         return transcripts[key]
 

@@ -56,7 +56,8 @@ def test_outcome_is_that_of_stock(
     expected = stock_transcript(subject, script, 0, each_content=False)
     set_inline_limit(ours, schema, inlined)
     with writes.counted() as counted:
-        names = {"{schema}": schema, "{home}": str(tmp_path)}
+        names = {"{schema}": schema, "{home}": str(tmp_path / "ours")}
+        (tmp_path / "ours").mkdir()
         found = play(ours, script, names, each_content=False)
     assert found == expected
     left = found.refused + sum(line.startswith("UPDATE") for line in script)
