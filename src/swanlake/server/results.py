@@ -71,6 +71,7 @@ class Results:
         if len(schema) == 0:
             started = time.monotonic()
             outcome = execute()
+            run.keep_result()
             prepared.was_quick = time.monotonic() - started < _ANSWER_SECONDS
             return self.info(outcome, descriptor, call)
         pending = self._registry.start(run, execute, schema)

@@ -186,7 +186,7 @@ class SessionRegistry:
             result = self._results.get(handle)
             if result is not None and result.run.session.identity == identity:
                 self._delivering[handle] = self._results.pop(handle)
-                result.run.mark_fetched()
+                result.run.keep_result()
                 return result
         raise NotFound(
             "There is no such result: it was fetched before, expired, or its session was closed. "

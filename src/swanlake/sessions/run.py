@@ -55,8 +55,8 @@ class Run:
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._client_is_gone: Callable[[], bool] | None = None
         self._probed_at = self.started
-        #: True once a client fetches the result.
-        self._is_fetched = False
+        #: True once the statement was executed, or a client waits for its result.
+        self._has_result = False
         self._stops_unfetched_at = math.inf
 
     def batch_id(self, table: str) -> BatchId | None:
@@ -135,13 +135,16 @@ class Run:
                 self._stop = reason
             return self._interrupt()
 
-    def mark_fetched(self) -> None:
-        """A client fetches the result."""
+    def keep_result(self) -> None:
+        """The statement was executed, or a client waits for its result."""
         with self._lock:
-            self._is_fetched = True
+            self._has_result = True
 
     def stop_unless_fetched(self) -> None:
-        """The client closed the statement: if it does not fetch the result soon, it never will."""
+        """The client closed the statement: if it does not fetch the result soon, it never will.
+
+        A statement that was executed is not stopped: that would abort its transaction.
+        """
         with self._lock:
             self._stops_unfetched_at = time.monotonic() + _FETCH_SECONDS
 
@@ -185,7 +188,7 @@ class Run:
             self._probed_at = now
             if self._client_is_gone is not None and self._client_is_gone():
                 self._stop = QueryCancelled("The client cancelled the statement or went away.")
-        if now > self._stops_unfetched_at and not self._is_fetched:
+        if now > self._stops_unfetched_at and not self._has_result:
             self._stop = QueryCancelled("The client closed the statement and fetched no result.")
         self._check_deadline()
 

@@ -138,6 +138,7 @@ class Session:
         if values is None:
             return EMPTY_SCHEMA
         with self._statement_lock(run):
+            self.transaction.admit(prepared.last)
             again = replace(prepared, dataset_schema=EMPTY_SCHEMA)
             self._engine.call(run, self._executor.describe, again, values)
             return again.dataset_schema

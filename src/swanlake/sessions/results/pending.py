@@ -37,6 +37,7 @@ class PendingResult:
         """Executes the statement; what it raises is raised by ``outcome``."""
         try:
             outcome = statement()
+            self.run.keep_result()
         except BaseException as error:  # noqa: BLE001 - raised by outcome()
             self._error = error
         else:
@@ -52,7 +53,7 @@ class PendingResult:
 
     def outcome(self) -> Outcome:
         """Waits for the outcome; the statement's deadline and cancellation end the wait."""
-        wait(self._ended.wait)  # ``run`` interrupts the statement itself
+        wait(self._ended.wait, self.run.check)
         if self._error is not None:
             raise self._error
         assert self._outcome is not None
