@@ -143,12 +143,14 @@ class AsyncFlightSQLPool(PoolBase, AsyncStatements):
             return slot
         with self._runtime.telemetry.span("swanlake.acquire"):
             waiter = self._runtime.enqueue()
-            limit = self._acquire_timeout(deadline, timeout)
+            acquire = self._acquire_deadline(deadline, timeout)
             try:
-                return await wait_for(waiter.future, limit)
+                return await wait_for(waiter.future, acquire.seconds_left())
             except WaitTimeout:
                 self._runtime.cancel_wait(waiter, timed_out=True)
-                raise self._runtime.timeout_error(limit or 0.0) from self._runtime.connect_error
+                raise self._runtime.timeout_error(
+                    acquire.timeout or 0.0
+                ) from self._runtime.connect_error
             except BaseException:
                 # Interrupted in the queue or just after the assignment: the pool core knows which.
                 self._runtime.cancel_wait(waiter)

@@ -90,11 +90,10 @@ class PoolBase:
     def _deadline(self, options: QueryOptions | None, timeout: Timeout) -> Deadline:
         return requests.deadline(options, timeout, self.config.default_query_timeout)
 
-    def _acquire_timeout(self, deadline: Deadline, timeout: Timeout) -> float | None:
-        """How long to wait for a connection: not longer than the statement itself may take."""
+    def _acquire_deadline(self, deadline: Deadline, timeout: Timeout) -> Deadline:
+        """When to stop waiting for a connection: not after the deadline of the statement itself."""
         longest = self.config.acquire_timeout if isinstance(timeout, Unset) else timeout
-        limits = (Deadline(longest).seconds_left(), deadline.seconds_left())
-        return min((limit for limit in limits if limit is not None), default=None)
+        return Deadline(longest).or_sooner(deadline)
 
     def _may_retry(self, request: Request[Any], options: QueryOptions | None) -> bool:
         choice = options.retry_on_failure if options is not None else None

@@ -191,8 +191,7 @@ class PoolRuntime:
         stats = self.stats()
         failure = self._core.connect_error
         return PoolTimeout(
-            f"The pool {self.config.name} had no connection to give within "
-            f"{round(timeout, 2):g} s: "
+            f"The pool {self.config.name} had no connection to give within {timeout:g} s: "
             f"{stats.conn_in_use} of {self._core.max_size} are in use and {stats.waiting} other "
             f"callers wait."
             + (f" The last attempt to connect failed: {failure}" if failure is not None else "")

@@ -30,6 +30,12 @@ class Deadline:
             raise client_timeout(self.timeout)
         return left
 
+    def or_sooner(self, other: Deadline) -> Deadline:
+        """The one of two deadlines that comes first."""
+        if other._at is not None and (self._at is None or other._at < self._at):
+            return other
+        return self
+
     def seconds_left(self, extra: float = 0.0) -> float | None:
         """Seconds left plus ``extra``, None for no limit; never raises."""
         return None if self._at is None else max(0.0, self._at - time.monotonic()) + extra
