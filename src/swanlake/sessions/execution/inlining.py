@@ -79,7 +79,9 @@ def _check_new_table(session: EngineSession, statement: Statement, name: TableNa
     described = ".".join(map(identifier, name)) if head is None else head.query
     try:
         columns = session.connection.execute(f"DESCRIBE {described}").fetchall()
-        operation = new_table(name[1], name[2], [ColumnSpec(one[0], one[1]) for one in columns])
+        # Only the types matter: DuckDB tells columns of one name apart when it creates the table.
+        specs = [ColumnSpec(f"c{number}", one[1]) for number, one in enumerate(columns)]
+        operation = new_table(name[1], name[2], specs)
         table = session.services.queue.table_cache.catalog(name[0]).new_table(operation)
     except (duckdb.Error, NotFound, UnsupportedType):
         return  # the statement reports what is missing
