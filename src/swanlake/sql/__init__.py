@@ -17,6 +17,7 @@ __all__ = [
     "quoting",
     "reads",
     "references",
+    "safe_text",
     "statement",
     "syntax_tree",
     "tokens",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import duckdb
 import pytest
 
+from swanlake.errors import InvalidRequest
 from swanlake.sessions.execution.parser import StatementParser
 
 
@@ -50,3 +52,18 @@ def test_pragma_of_the_queue_is_a_call(session: Any, sql: str) -> None:
     call = StatementParser(session).parse_one(sql).call
     assert call is not None
     assert call.name == "duckling_queue_flush"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT 1 /* " + "import " * 200_000 + "*/",
+        "PRAGMA duckling_queue.flush" + " " * 200_000 + "1",
+        "/*" * 200_000 + "*/" * 200_000 + "SELECT 1",
+        "SELECT " + "+" * 200_000 + "1",
+    ],
+    ids=["imports", "pragma", "comments", "operators"],
+)
+def test_long_text_is_parsed_at_once(session: Any, text: str) -> None:
+    with suppress(duckdb.Error, InvalidRequest):
+        StatementParser(session).parse(text)

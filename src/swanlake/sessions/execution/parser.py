@@ -7,12 +7,16 @@ import re
 from swanlake._internal.lru_cache import LruCache
 from swanlake.queue.names import QUEUE
 from swanlake.sessions.execution.engine_session import EngineSession
+from swanlake.sql.safe_text import safe_text
 from swanlake.sql.statement import Statement, parse
 
 #: ``PRAGMA duckling_queue.flush``, which DuckDB cannot parse; it stands for a CALL.
-_PRAGMA = re.compile(rf"\s*PRAGMA\s+{QUEUE}\s*\.\s*(\w+)\s*(\(\s*\))?\s*;?\s*", re.IGNORECASE)
-#: Matches every text with an IMPORT DATABASE, and some others.
-_IMPORT = re.compile(r"\bimport(_|\s).*?database", re.IGNORECASE | re.DOTALL)
+_PRAGMA = re.compile(
+    rf"\s*+PRAGMA\s++{QUEUE}\s*+\.\s*+(\w+)\s*+(?:\(\s*+\)\s*+)?;?\s*+", re.IGNORECASE
+)
+#: Every text with an IMPORT DATABASE matches the first and then the second, and so do some others.
+_IMPORT = re.compile(r"\bimport[_\s]", re.IGNORECASE)
+_DATABASE = re.compile("database", re.IGNORECASE)
 
 
 class StatementParser:
@@ -28,8 +32,9 @@ class StatementParser:
         if self._version != self._session.settings_version:
             self._version = self._session.settings_version
             self._cache.clear()
-        if _IMPORT.search(sql):  # the files that it names are read by the parser
-            return self._parse(sql)
+        imports = _IMPORT.search(sql)
+        if imports and _DATABASE.search(sql, imports.end()):
+            return self._parse(sql)  # the parser reads the files that it names
         return self._cache.get_or_compute(sql, self._parse)
 
     def parse_one(self, sql: str) -> Statement:
@@ -39,4 +44,5 @@ class StatementParser:
 
     def _parse(self, sql: str) -> list[Statement]:
         pragma = _PRAGMA.fullmatch(sql)
-        return parse(self._session.connection, f"CALL {QUEUE}_{pragma[1]}()" if pragma else sql)
+        text = f"CALL {QUEUE}_{pragma[1]}()" if pragma else safe_text(sql)
+        return parse(self._session.connection, text)

@@ -20,8 +20,11 @@ from swanlake.sessions.execution.client_rows import CLIENT_ROWS
 from swanlake.sessions.native.insert_rows import match_columns
 from swanlake.sql.insert import InsertHead
 
-_ALL = re.compile(rf"FROM\s+{CLIENT_ROWS}\s*;?\s*")
-_CHOSEN = re.compile(rf"SELECT\s+((?:{CLIENT_ROWS}\.c\d+\s*,?\s*)+)\s+FROM\s+{CLIENT_ROWS}\s*;?\s*")
+_ALL = re.compile(rf"FROM\s++{CLIENT_ROWS}\s*+;?\s*+")
+_COLUMN = rf"{CLIENT_ROWS}\.c\d++"
+_CHOSEN = re.compile(
+    rf"SELECT\s++({_COLUMN}(?:\s*+,\s*+{_COLUMN})*+)\s++FROM\s++{CLIENT_ROWS}\s*+;?\s*+"
+)
 _NUMBER = re.compile(rf"{CLIENT_ROWS}\.c(\d+)")
 
 Convert = Callable[[Any], Any]
