@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 
-def eventually(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
+def eventually(condition: Callable[[], Any], seconds: float = 240.0) -> Any:
     """Returns the first true value of a condition; fails when there is none in time.
 
     The limit is generous: a test must not fail because the machine is busy.

@@ -148,7 +148,6 @@ deployment = deployment_fixture(
 @pytest.mark.parametrize(
     "seconds", [2, pytest.param(120, marks=[pytest.mark.slow, pytest.mark.timeout(900)])]
 )
-@pytest.mark.timeout(480)
 def test_mixed_load_neither_deadlocks_nor_loses_rows(
     deployment: Deployment, seconds: float
 ) -> None:

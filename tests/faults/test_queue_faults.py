@@ -51,7 +51,6 @@ NO_AUTOMATIC_FLUSH = {
 }
 
 #: Generous: tests start several servers, on a machine that may be busy.
-pytestmark = pytest.mark.timeout(300)
 
 MakeHarness = Callable[..., FaultHarness]
 

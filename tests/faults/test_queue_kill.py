@@ -38,7 +38,6 @@ from tests.faults.harness import (
 from tests.waiting import eventually
 
 #: A test has many crashes; a crash and a restart take two seconds, or ten on a busy machine.
-pytestmark = pytest.mark.timeout(300)
 KILLS = 55
 ROUND_SECONDS = 3.0
 #: How long a server may take to reach the step of its crash; then it is killed anyway.

@@ -19,7 +19,6 @@ from tests.server_process import ServerProcess
 from tests.waiting import eventually
 
 #: A kill and a restart take two seconds, or ten on a busy machine.
-pytestmark = pytest.mark.timeout(300)
 MANY_KILLS = 40
 
 

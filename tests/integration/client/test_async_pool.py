@@ -190,7 +190,6 @@ def test_pool_can_be_used_from_another_loop(server: ServerProcess) -> None:
 
 
 @pytest.mark.parametrize("calls", [300, pytest.param(10_000, marks=pytest.mark.slow)])
-@pytest.mark.timeout(600)
 def test_storm(server: ServerProcess, client: swanlake.FlightSQLClient, calls: int) -> None:
     """Tasks cancelled at any moment leave the pool complete and the server idle."""
     chance = random.Random(calls)

@@ -15,7 +15,6 @@ from tests.queries import rows
 from tests.server_process import ServerProcess
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("each", [25, pytest.param(500, marks=pytest.mark.slow)])
 def test_concurrent_writers_and_a_reader(
     start_server: Start, duck: duckdb.DuckDBPyConnection, each: int
