@@ -29,7 +29,7 @@ from tests.waiting import eventually
 Row = tuple[Any, ...]
 #: Errors of a call, raised by the transport or by the server.
 CALL_ERRORS = (flight.FlightError, pa.ArrowException)
-TIMEOUT_SECONDS = 60.0
+TIMEOUT_SECONDS = 240.0
 
 
 class Session:

@@ -20,7 +20,7 @@ class FlightSql:
         self.client = flight.FlightClient(url, generic_options=options)
         self._headers = headers
 
-    def options(self, headers: dict[str, str] | None = None, *, seconds: float = 60) -> Any:
+    def options(self, headers: dict[str, str] | None = None, *, seconds: float = 240) -> Any:
         named = {
             name.replace("_", "-"): value
             for name, value in (self._headers | (headers or {})).items()

@@ -34,7 +34,7 @@ class PostgresServer:
         """Stops immediately, as a crash would."""
         process = self._server.get_postmaster_info().process
         process.send_signal(signal.SIGQUIT)
-        process.wait(30)
+        process.wait(120)
 
     def start(self) -> None:
         self._server.ensure_postgres_running()

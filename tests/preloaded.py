@@ -47,7 +47,7 @@ _MODULES = (
 _SPARK_DRIVER = "swanlake.jobs.spark.driver"
 _ROOT = Path(__file__).resolve().parents[1]
 _MESSAGE_BYTES = 128 * 1024
-_START_SECONDS = 60.0
+_START_SECONDS = 240.0
 _STANDARD_STREAMS = 3
 
 

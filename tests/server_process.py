@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
-START_SECONDS = 60.0
+START_SECONDS = 240.0
 #: Set in every process that coverage observes.
 _COVERAGE = "COVERAGE_PROCESS_CONFIG"
 
@@ -97,7 +97,7 @@ class ServerProcess:
         """Sends SIGTERM."""
         self.process.send_signal(signal.SIGTERM)
 
-    def stop(self, timeout: float = 30.0) -> int:
+    def stop(self, timeout: float = 120.0) -> int:
         """Sends SIGTERM, waits, and returns the exit code."""
         self.terminate()
         return self.process.wait(timeout)

@@ -18,7 +18,7 @@ import pyspark
 
 from tests.waiting import eventually
 
-START_SECONDS = 120.0
+START_SECONDS = 300.0
 _PR_SET_PDEATHSIG = 1
 _HOME = Path(pyspark.__file__).parent
 _LOOPBACK = "127.0.0.1"

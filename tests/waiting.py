@@ -41,7 +41,7 @@ def _is_stopped(stat: Path) -> bool:
         return True
 
 
-async def eventually_async(condition: Callable[[], Any], seconds: float = 60.0) -> None:
+async def eventually_async(condition: Callable[[], Any], seconds: float = 240.0) -> None:
     """Waits for a condition that other threads change, and lets other tasks run."""
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 - no thread tells

@@ -413,7 +413,7 @@ def test_commit_lock_timeout_reports_the_waiting_time(scene: Scene) -> None:
     holder = threading.Thread(target=_hold_lock, args=(scene, held, release))
     holder.start()
     try:
-        assert held.wait(30)
+        assert held.wait(120)
         impatient = Lake.open(scene.address.metabase, scene.address.data, Retries(timeout=0.3))
         message = r"Waited \d\.\d s for other writers .*gave up; "
         with impatient, pytest.raises(CommitLockTimeout, match=message):

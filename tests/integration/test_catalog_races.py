@@ -53,7 +53,7 @@ def errors_of_concurrent_runs(sessions: Sequence[Session], statements: Sequence[
     ready = threading.Barrier(len(sessions))
 
     def run(session: Session, statement: str) -> None:
-        ready.wait(30)
+        ready.wait(120)
         session(statement)
 
     calls = [

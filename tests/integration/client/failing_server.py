@@ -53,5 +53,5 @@ class BlockedConnections(FaultyConnections):
 
     def _hold(self, send: Callable[[], Any], number: int) -> Any:
         self.reached.set()
-        assert self.go_on.wait(30)
+        assert self.go_on.wait(120)
         return send()

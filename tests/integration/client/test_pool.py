@@ -270,7 +270,7 @@ def test_execute_insert_not_retried(
     thread.start()
     eventually(lambda: client.status()["statements_running"] >= 1)
     proxy.drop()
-    thread.join(20)
+    thread.join(120)
     assert isinstance(caught[0], ConnectionLost)
     assert pool.stats().requests == 1
     eventually(lambda: client.status()["statements_running"] == 0)

@@ -125,7 +125,7 @@ def test_flush_waits_for_acknowledgements(
     heard: list[Acknowledged] = []
     with writer(swans, max_rows=10, max_delay=60, on_acknowledged=heard.append) as w:
         w.write_many({"id": number} for number in range(25))
-        w.flush(timeout=30)
+        w.flush(timeout=120)
         assert ids(client, swans) == list(range(25))
         assert [(one.sequence, one.rows) for one in heard] == [(0, 10), (1, 10), (2, 5)]
         assert {one.producer for one in heard} == {w.producer}
@@ -320,7 +320,7 @@ def test_back_pressure(writer: Make, client: FlightSQLClient, swans: str) -> Non
     held = BlockedConnections()
     with writer(swans, connect=held, max_rows=1, max_pending_rows=3) as w:
         w.write({"id": 0})
-        assert held.reached.wait(30)
+        assert held.reached.wait(120)
         with pytest.raises(WriterTimeout, match="3 pending rows") as full:
             w.write_many(({"id": number} for number in range(1, 9)), timeout=0.05)
         assert full.value.rows_taken == 2
@@ -331,7 +331,7 @@ def test_back_pressure(writer: Make, client: FlightSQLClient, swans: str) -> Non
             with pytest.raises(TimeoutError):
                 blocked.result(0.05)
             held.go_on.set()
-            blocked.result(30)
+            blocked.result(120)
     assert ids(client, swans) == [0, 1, 2, 3]
 
 
@@ -437,7 +437,7 @@ def test_interrupted_close_notes_lost_rows(
 
     before = signal.signal(signal.SIGALRM, interrupt)
     try:
-        assert held.reached.wait(30)
+        assert held.reached.wait(120)
         signal.setitimer(signal.ITIMER_REAL, 0.2)
         with pytest.raises(KeyboardInterrupt) as interrupted:
             w.close()
@@ -458,7 +458,7 @@ def test_batch_fails_after_retry_timeout(writer_at: Make, start_server: Start) -
         server.kill()
         w.write({"id": 1})
         with pytest.raises(RowsNotWritten) as lost:
-            w.flush(timeout=30)
+            w.flush(timeout=120)
         assert lost.value.failures[0].attempts > 1
 
 
@@ -470,7 +470,7 @@ def test_unconnected_writer_can_be_closed(writer_at: Make) -> None:
         waiting = pool.submit(w.write, {"id": 1})
         w.close()
         with pytest.raises((WriterClosed, ServerUnreachable)):
-            waiting.result(30)
+            waiting.result(120)
 
 
 # ---- without the queue: batches have no name -----------------------------------------------------

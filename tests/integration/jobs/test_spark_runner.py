@@ -30,7 +30,7 @@ from tests.integration.lake.fixtures import Engines, LakeHarness
 from tests.waiting import eventually
 
 _ROOT = str(Path(__file__).parents[3])
-_START_SECONDS = 120
+_START_SECONDS = 300
 
 
 @pytest.fixture(scope="module")

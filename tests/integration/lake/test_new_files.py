@@ -17,7 +17,7 @@ def test_concurrent_switch_of_a_new_file_to_wal_succeeds(tmp_path: Path) -> None
 
     def open_it(path: Path) -> str:
         engine = sqlite_engine(path, create=True)
-        ready.wait(timeout=30)
+        ready.wait(timeout=120)
         with engine.connect() as connection:
             mode = connection.exec_driver_sql("PRAGMA journal_mode").scalar_one()
         engine.dispose()

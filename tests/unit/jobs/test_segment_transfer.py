@@ -95,7 +95,7 @@ def test_job_waits_until_the_server_listens(clock: Clock, monkeypatch: pytest.Mo
     waiting = threading.Thread(target=job)
     waiting.start()
     grants.set_address("grpc://here:2")
-    waiting.join(20)
+    waiting.join(120)
     assert urls == ["grpc://here:2"]
     monkeypatch.setattr(grants_module, "_LISTEN_SECONDS", 0.0)
     with pytest.raises(PipelineUnavailable, match="does not listen yet"):

@@ -33,7 +33,7 @@ def writer_lock(tmp_path: Path) -> FileWriterLock:
 
 @pytest.fixture
 def queue(writer_lock: FileWriterLock) -> CommitQueue:
-    return CommitQueue(writer_lock, timeout_seconds=10)
+    return CommitQueue(writer_lock, timeout_seconds=120)
 
 
 def names_in(queue: CommitQueue) -> list[str]:
@@ -64,7 +64,7 @@ class Waiter(threading.Thread):
         with self._queue.exclusive(self._label, nothing):
             self._order.append(self._label)
             self.holding.set()
-            self.release.wait(10)
+            self.release.wait(120)
 
 
 def test_waiters_get_the_lock_in_order_of_arrival(queue: CommitQueue) -> None:
@@ -99,7 +99,7 @@ def test_waiting_for_another_process_times_out(
 ) -> None:
     """Two queues with one lock file are two servers."""
     queue = CommitQueue(writer_lock, timeout_seconds=0.1)
-    with CommitQueue(FileWriterLock(writer_lock.path), timeout_seconds=10).exclusive(
+    with CommitQueue(FileWriterLock(writer_lock.path), timeout_seconds=120).exclusive(
         "theirs", nothing
     ):
         with pytest.raises(CommitLockTimeout, match="was not run"):
@@ -244,7 +244,7 @@ def test_waiting_commits_are_grouped_in_order(queue: CommitQueue) -> None:
     with ThreadPoolExecutor(6) as threads:
         with queue.exclusive("first", nothing):
             commits = submit_in_order(queue, threads, "abcdef", catalog.commit_all)
-        assert [one.result(10).snapshot_id for one in commits] == [1, 2, 3, 4, 5, 6]
+        assert [one.result(120).snapshot_id for one in commits] == [1, 2, 3, 4, 5, 6]
     assert catalog.groups == [list("abcdef")]
     assert queue.status("sales") is None
 
@@ -266,7 +266,7 @@ def test_group_has_a_maximum_size(queue: CommitQueue, monkeypatch: pytest.Monkey
     with ThreadPoolExecutor(5) as threads:
         with queue.exclusive("first", nothing):
             commits = submit_in_order(queue, threads, "abcde", catalog.commit_all)
-        assert [one.result(10).snapshot_id for one in commits] == [1, 2, 3, 4, 5]
+        assert [one.result(120).snapshot_id for one in commits] == [1, 2, 3, 4, 5]
     assert catalog.groups == [["a", "b", "c"], ["d", "e"]]
 
 
@@ -278,10 +278,10 @@ def test_partly_timed_out_group_is_not_committed_again(queue: CommitQueue) -> No
     with ThreadPoolExecutor(3) as threads:
         with queue.exclusive("first", nothing):
             first, second, third = submit_in_order(queue, threads, "abc", catalog.commit_all)
-        assert first.result(10).snapshot_id == 1
+        assert first.result(120).snapshot_id == 1
         with pytest.raises(CommitLockTimeout, match="too late"):
-            second.result(10)
-        assert third.result(10).snapshot_id == 2
+            second.result(120)
+        assert third.result(120).snapshot_id == 2
     assert catalog.groups == [["a", "b", "c"]]
     assert queue.status("sales") is None
 
@@ -299,11 +299,11 @@ def test_group_does_not_overtake_an_exclusive_waiter(queue: CommitQueue) -> None
             eventually(partial(has_names, queue, ["first", "a", "alone"]))
             after = threads.submit(queue.commit, change("b"), "b", nothing, catalog.commit_all)
             eventually(partial(has_names, queue, ["first", "a", "alone", "b"]))
-        before.result(10)
+        before.result(120)
         eventually(waiter.holding.is_set)
         assert catalog.groups == [["a"]]
         waiter.release.set()
-        after.result(10)
+        after.result(120)
     assert catalog.groups == [["a"], ["b"]]
 
 
@@ -315,10 +315,10 @@ def test_each_commit_of_a_group_gets_its_own_outcome(queue: CommitQueue) -> None
     with ThreadPoolExecutor(3) as threads:
         with queue.exclusive("first", nothing):
             first, second, third = submit_in_order(queue, threads, "abc", catalog.commit_all)
-        assert first.result(10).snapshot_id == 1
+        assert first.result(120).snapshot_id == 1
         with pytest.raises(CommitConflict, match="too late"):
-            second.result(10)
-        assert third.result(10).snapshot_id == 2
+            second.result(120)
+        assert third.result(120).snapshot_id == 2
 
 
 def test_failed_group_fails_every_commit_and_releases_the_lock(queue: CommitQueue) -> None:
@@ -331,7 +331,7 @@ def test_failed_group_fails_every_commit_and_releases_the_lock(queue: CommitQueu
             eventually(partial(has_length, queue, 3))
         for one in commits:
             with pytest.raises(CommitConflict, match="gone"):
-                one.result(10)
+                one.result(120)
     assert queue.status("sales") is None
 
 
@@ -351,7 +351,7 @@ class LockedCatalog(Catalog):
 
 
 def test_commit_waiting_for_another_process_can_be_cancelled(writer_lock: FileWriterLock) -> None:
-    queue, catalog = CommitQueue(writer_lock, timeout_seconds=10), LockedCatalog()
+    queue, catalog = CommitQueue(writer_lock, timeout_seconds=120), LockedCatalog()
     cancel = threading.Event()
 
     def check() -> None:
@@ -366,9 +366,9 @@ def test_commit_waiting_for_another_process_can_be_cancelled(writer_lock: FileWr
             eventually(partial(has_names, queue, ["a", "b"]))
             cancel.set()
             with pytest.raises(QueryCancelled):
-                first.result(10)
+                first.result(120)
             eventually(partial(has_names, queue, ["b"]))
-        assert second.result(10).snapshot_id == 1
+        assert second.result(120).snapshot_id == 1
     assert catalog.groups == [["b"]]
     assert queue.status("sales") is None
 
@@ -383,13 +383,13 @@ def test_commit_waiting_for_another_process_times_out(writer_lock: FileWriterLoc
 
 def test_cancelled_member_of_a_retried_group_is_not_committed(writer_lock: FileWriterLock) -> None:
     """The first attempt of its group timed out waiting for the lock."""
-    queue, catalog = CommitQueue(writer_lock, timeout_seconds=10), LockedCatalog()
+    queue, catalog = CommitQueue(writer_lock, timeout_seconds=120), LockedCatalog()
     trying, held, cancel, release = (threading.Event() for _ in range(4))
 
     def commit_all(changes: Sequence[Commit], **how: object) -> Sequence[Committed | SwanLakeError]:
         if not how["holds_writer_lock"]:
             trying.set()
-            assert cancel.wait(10)
+            assert cancel.wait(120)
         return catalog.commit_all(changes, **how)
 
     def cancelled() -> None:
@@ -400,7 +400,7 @@ def test_cancelled_member_of_a_retried_group_is_not_committed(writer_lock: FileW
     def elsewhere() -> None:
         with FileWriterLock(writer_lock.path).hold(time.monotonic() + 10):
             held.set()
-            assert release.wait(10)
+            assert release.wait(120)
 
     with ThreadPoolExecutor(3) as threads:
         with queue.exclusive("before", nothing):
@@ -410,17 +410,17 @@ def test_cancelled_member_of_a_retried_group_is_not_committed(writer_lock: FileW
             follower = threads.submit(queue.commit, change("b"), "b", cancelled, commit_all)
             eventually(partial(has_names, queue, ["before", "a", "b"]))
         with pytest.raises(QueryCancelled):
-            follower.result(10)
+            follower.result(120)
         assert names_in(queue) == ["a"]
         release.set()
-        other.result(10)
-        assert leader.result(10).snapshot_id == 1
+        other.result(120)
+        assert leader.result(120).snapshot_id == 1
     assert catalog.groups == [["a"]]
 
 
 def test_timeout_of_the_commit_lock_under_the_writer_lock_is_final() -> None:
     lock = FakeWriterLock()
-    queue = CommitQueue(lock, timeout_seconds=10)
+    queue = CommitQueue(lock, timeout_seconds=120)
     attempts: list[object] = []
 
     def commit_all(changes: Sequence[Commit], **how: object) -> Sequence[Committed | SwanLakeError]:
@@ -460,7 +460,7 @@ class GivesUp:
     def cancel(self) -> None:
         """Returns when the cancelled caller waits for the outcome of its commit."""
         self.is_cancelled.set()
-        assert self.has_waited.wait(10)
+        assert self.has_waited.wait(120)
 
     def count_wait(self) -> bool:
         """True for the last wait, which ends when the caller is woken."""
@@ -496,8 +496,8 @@ def test_caller_that_gives_up_during_its_commit_learns_the_outcome(
             eventually(partial(has_length, queue, 2))
             follower = threads.submit(queue.commit, change("b"), "b", caller.check, commit_all)
             eventually(partial(has_length, queue, 3))
-        assert leader.result(20).snapshot_id == 1
-        assert follower.result(20).snapshot_id == 2
+        assert leader.result(120).snapshot_id == 1
+        assert follower.result(120).snapshot_id == 2
     assert catalog.groups == [["a", "b"]]
     assert queue.status("sales") is None
 
@@ -507,7 +507,7 @@ def test_caller_that_gave_up_is_not_committed_when_its_leader_times_out(
 ) -> None:
     """The leader leaves, which wakes the caller as the first of the queue."""
     lock, catalog, caller = FakeWriterLock(), LockedCatalog(), GivesUp(monkeypatch, waits=1)
-    queue = CommitQueue(lock, timeout_seconds=10)
+    queue = CommitQueue(lock, timeout_seconds=120)
 
     def commit_all(changes: Sequence[Commit], **how: object) -> Sequence[Committed | SwanLakeError]:
         caller.cancel()
@@ -521,8 +521,8 @@ def test_caller_that_gave_up_is_not_committed_when_its_leader_times_out(
             follower = threads.submit(queue.commit, change("b"), "b", caller.check, commit_all)
             eventually(partial(has_length, queue, 3))
         with pytest.raises(CommitLockTimeout):
-            leader.result(20)
+            leader.result(120)
         with pytest.raises(QueryCancelled):
-            follower.result(20)
+            follower.result(120)
     assert catalog.groups == []
     assert queue.status("sales") is None

@@ -32,7 +32,7 @@ def late(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 
     def wait_first(descriptor: int, operation: int) -> None:
         if not operation & fcntl.LOCK_NB:
-            assert go.wait(30)
+            assert go.wait(120)
         flock(descriptor, operation)
 
     monkeypatch.setattr(fcntl, "flock", wait_first)
@@ -53,7 +53,7 @@ def test_delayed_lock_thread_locks_no_reused_descriptor(
         others = [os.open(tmp_path / f"other{i}", os.O_CREAT | os.O_RDWR) for i in range(8)]
         late.set()
     for thread in set(threading.enumerate()) - before:
-        thread.join(30)
+        thread.join(120)
     for i, descriptor in enumerate(others):
         probe = os.open(tmp_path / f"other{i}", os.O_RDWR)
         fcntl.flock(probe, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -29,7 +29,7 @@ class FakeSession:
     def __init__(self, key: SessionKey, services: Any) -> None:
         type(self).made += 1
         if type(self).made == 1:
-            self.first_may_go_on.wait(10)
+            self.first_may_go_on.wait(120)
             if self.first_fails:
                 raise RuntimeError("no engine")
         self.key = key

@@ -76,7 +76,7 @@ def test_cancelled_settle_leaves_the_result_complete(
     convert = stream._format.convert
 
     def held(batch: Any) -> Any:
-        assert go_on.wait(30)
+        assert go_on.wait(120)
         return convert(batch)
 
     def gave_up() -> None:
