@@ -11,6 +11,7 @@ from duckdb import StatementType
 
 from swanlake.engine.errors import ENGINE_ERRORS
 from swanlake.errors import InvalidRequest, NotFound
+from swanlake.sessions.execution.alterations import check_transaction, record_alteration
 from swanlake.sessions.execution.engine_executor import EngineExecutor
 from swanlake.sessions.execution.engine_session import STATEMENT_ERRORS, EngineSession
 from swanlake.sessions.execution.parser import StatementParser
@@ -73,7 +74,7 @@ class StatementExecutor:
         session = self.session
         session.transaction.admit(statement)
         session.catalogs.protect(statement)
-        session.check_alteration(statement)
+        check_transaction(session, statement)
         statement = self._with_last_commits(statement)
         chosen = self._route(statement, keep_rows=keep_rows)
         if isinstance(chosen, Procedure):
@@ -99,6 +100,7 @@ class StatementExecutor:
             for location in session.names.written_catalogs(statement):
                 session.engine.refreshes.mark_changed(location.catalog)
         session.record(statement)
+        record_alteration(session, statement)
         return outcome
 
     def _route(self, statement: Statement, *, keep_rows: bool = True) -> Route:
