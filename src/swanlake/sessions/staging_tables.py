@@ -95,6 +95,7 @@ class StagingTables:
         )
         connection = self._session.connection
         connection.execute(f"CREATE OR REPLACE TEMP TABLE {staging_name} ({columns})")
+        self._session.add_staging_table(staging_name)
         connection.execute(f"SELECT * FROM temp.main.{staging_name} LIMIT 0")
         try:
             schema = connection.to_arrow_reader(1).schema

@@ -114,6 +114,11 @@ def _macros(tables: CatalogTables) -> Select[Any]:
     return select(tables.macro.c.macro_id).where(tables.macro.c.end_snapshot.is_(None)).limit(1)
 
 
+def requires_message(connection: Connection, tables: CatalogTables) -> bool:
+    """True if the catalog refuses commits without a message."""
+    return read_options(connection, tables).requires_message
+
+
 def columns_with_initial_values(
     connection: Connection, tables: CatalogTables, table_id: int
 ) -> set[int]:

@@ -61,6 +61,8 @@ class EngineExecutor:
                         if statement.kind is Kind.COMMIT:
                             session.check_deletes()
                         check_columns(session, statement)
+                        if statement.kind in (Kind.QUERY, Kind.CHANGE):  # it may list tables
+                            session.drop_staging_tables()
                         session.client_rows.expose(session.connection)
                         with (
                             structs_in_files(session, run, statement),

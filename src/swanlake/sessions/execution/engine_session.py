@@ -68,6 +68,10 @@ class EngineSession:
         self._has_pragmas = False
         #: Counts the times when temporary tables may have been lost: a rollback, a new engine.
         self.temp_generation = 0
+        #: Staging tables, which a statement of the client must not see.
+        self._staging_tables: set[str] = set()
+        #: Those that the open transaction dropped; its rollback brings them back.
+        self._dropped_staging: set[str] = set()
         self._has_writer_lock = False
         #: The last snapshot that the session committed, by the storage name of the catalog.
         self._last_commits: dict[str, int] = {}
@@ -283,6 +287,23 @@ class EngineSession:
         self.transaction = TransactionState()
         if undone:
             self.temp_generation += 1
+            self._staging_tables |= self._dropped_staging
+        self._dropped_staging.clear()
+
+    def add_staging_table(self, name: str) -> None:
+        """The connection has a staging table, until a statement might list it."""
+        self._staging_tables.add(name)
+
+    def drop_staging_tables(self) -> None:
+        """Drops all staging tables; they are created again when they are needed."""
+        if not self._staging_tables:
+            return
+        for name in self._staging_tables:
+            self.connection.execute(f"DROP TABLE IF EXISTS temp.main.{name}")
+        self.temp_generation += 1
+        if self.transaction.open:
+            self._dropped_staging |= self._staging_tables
+        self._staging_tables.clear()
 
     def roll_back(self) -> None:
         """Leaves no transaction open, whatever state the engine is in."""
