@@ -49,8 +49,9 @@ class StagingTable:
         """DuckDB's error about the staging table, with the name that the client used."""
         if isinstance(error, duckdb.ConstraintException) and "CHECK" in str(error):
             return QueryError(
-                f"A value does not fit into {self.display_name}: its files can hold no negative "
-                "INTERVAL, no infinite TIMESTAMP_S and no HUGEINT of more than 38 digits.",
+                f"A value does not fit into {self.display_name}: its files can hold no INTERVAL "
+                "that is negative or has a time of 1193 hours, no infinite TIMESTAMP_S and no "
+                "HUGEINT of more than 38 digits.",
                 identifier="CONSTRAINT_ERROR",
                 code=Code.INVALID_ARGUMENT,
             )

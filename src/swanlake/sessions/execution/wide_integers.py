@@ -14,6 +14,7 @@ import duckdb
 from duckdb import StatementType
 
 from swanlake.errors import Code, InvalidValue, Unsupported
+from swanlake.lake.model.conditions import any_value_sql
 from swanlake.lake.model.layout import Column, folded
 from swanlake.lake.model.type_registry import find_type
 from swanlake.sessions.execution.engine_session import EngineSession
@@ -70,30 +71,14 @@ def checked_integers(
 
 def inexact_sql(column: Column, value: str) -> str | None:
     """A condition that is true if an integer in a value may have been rounded; None if none can."""
-    if column.type == "struct":
-        parts = [
-            inexact_sql(child, f"struct_extract({value}, {literal(child.name)})")
-            for child in column.children
-        ]
-        return " OR ".join(part for part in parts if part) or None
-    if column.type in ("list", "map"):
-        lists = [value] if column.type == "list" else [f"map_keys({value})", f"map_values({value})"]
-        parts = [
-            _any_element(child, elements)
-            for child, elements in zip(column.children, lists, strict=True)
-        ]
-        return " OR ".join(part for part in parts if part) or None
+    return any_value_sql(column, value, _inexact_integer)
+
+
+def _inexact_integer(column: Column, value: str) -> str | None:
     type_ = find_type(column.type)
     if type_ is None or type_.stored_as is None:
         return None
     return f"{value} NOT BETWEEN {1 - _FIRST_INEXACT} AND {_FIRST_INEXACT - 1}"
-
-
-def _any_element(child: Column, elements: str) -> str | None:
-    # The names of nested lambdas must differ.
-    name = f"x{child.id}"
-    inner = inexact_sql(child, name)
-    return None if inner is None else f"len(list_filter({elements}, lambda {name}: {inner})) > 0"
 
 
 def _may_round(session: EngineSession, statement: Statement) -> bool:
