@@ -105,3 +105,115 @@ def test_column_can_be_added_before_rows_in_a_transaction(deployment: Deployment
     session("BEGIN; INSERT INTO o VALUES (1); ALTER TABLE t ADD COLUMN b INTEGER DEFAULT 99")
     session("INSERT INTO t (a) VALUES (1); INSERT INTO t VALUES (2, 300); COMMIT")
     assert session("SELECT b FROM t ORDER BY b") == [(99,), (300,)]
+
+
+def test_statement_that_would_break_the_engine_is_refused(deployment: Deployment) -> None:
+    fields = "s STRUCT(x STRUCT(y INTEGER), w INTEGER), l STRUCT(z DATE)[]"
+    catalog = new_catalog(deployment, 0, f"CREATE TABLE t (a INTEGER, {fields})")
+    other, session = catalog.session(), catalog.session()
+    other("CREATE TEMP TABLE kept AS SELECT 1 AS a")
+    for begin in ("", "BEGIN"):
+        session(begin or "SELECT 1")
+        for statement in (
+            "COMMENT ON COLUMN t.nope IS 'x'",
+            "COMMENT ON COLUMN t.rowid IS 'x'",
+            "ALTER TABLE t DROP COLUMN s.x.y",
+            "ALTER TABLE t DROP l.element.z",
+            "EXPLAIN ANALYZE ALTER TABLE t DROP COLUMN s.x.y",
+        ):
+            with pytest.raises(pa.ArrowInvalid, match=r"BINDER_ERROR|CATALOG_ERROR"):
+                session(statement)
+            assert session("SELECT count(*) FROM t") == [(0,)]
+    assert other("FROM kept") == [(1,)]
+
+
+def test_comments_on_columns_and_drops_of_other_fields_are_allowed(deployment: Deployment) -> None:
+    catalog = new_catalog(deployment, 0, "CREATE TABLE t (a INTEGER, s STRUCT(x DATE, y DATE))")
+    session = catalog.session()
+    session(f"COMMENT ON COLUMN {catalog.name}.main.T.A IS 'x'; ALTER TABLE t DROP COLUMN S.X")
+    session("CREATE TEMP TABLE own (s STRUCT(x INTEGER)); COMMENT ON COLUMN own.s IS 'y'")
+    assert session("SELECT comment FROM duckdb_columns() WHERE comment IS NOT NULL ORDER BY 1") == [
+        ("x",),
+        ("y",),
+    ]
+    assert [row[1] for row in session("DESCRIBE t")] == ["INTEGER", "STRUCT(y DATE)"]
+
+
+def test_table_cannot_be_renamed_after_another_change_in_a_transaction(
+    deployment: Deployment,
+) -> None:
+    """The extension would leave two tables with one id: the catalog could not be read again."""
+    catalog = new_catalog(deployment, 0, "CREATE TABLE t (a INTEGER)", "INSERT INTO t VALUES (1)")
+    session = catalog.session()
+    for change in (
+        "ALTER TABLE t ADD COLUMN b INTEGER",
+        "ALTER TABLE t RENAME a TO b",
+        "COMMENT ON TABLE t IS 'x'",
+        "ALTER TABLE t RENAME TO o; COMMENT ON TABLE o IS 'x'; ALTER TABLE o RENAME TO t",
+    ):
+        with pytest.raises(pa.ArrowNotImplementedError, match="RENAME TO cannot follow"):
+            session(f"BEGIN; {change}; ALTER TABLE t RENAME TO u")
+        session("ROLLBACK")
+    session("BEGIN; ALTER TABLE t RENAME TO u; ALTER TABLE u ADD COLUMN b INTEGER; COMMIT")
+    assert session("FROM u") == [(1, None)]
+
+
+def test_view_cannot_be_renamed_after_a_comment_in_a_transaction(deployment: Deployment) -> None:
+    """The extension would keep it under both names."""
+    session = new_catalog(deployment, 0, "CREATE VIEW v AS SELECT 1 AS a").session()
+    with pytest.raises(pa.ArrowNotImplementedError, match="RENAME TO cannot follow"):
+        session("BEGIN; COMMENT ON VIEW v IS 'x'; ALTER VIEW v RENAME TO w")
+
+
+def test_table_of_the_same_transaction_can_be_renamed_after_changes(deployment: Deployment) -> None:
+    session = new_catalog(deployment, 0).session()
+    session("BEGIN; CREATE TABLE t (a INTEGER); ALTER TABLE t RENAME TO u")
+    session("ALTER TABLE u ADD COLUMN b INTEGER; ALTER TABLE u RENAME TO t; COMMIT")
+    assert [row[0] for row in session("DESCRIBE t")] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "ALTER TABLE t ADD COLUMN c INTEGER DEFAULT 5; ALTER TABLE t ALTER c TYPE BIGINT",
+        "ALTER TABLE t ALTER d TYPE BIGINT",
+        "ALTER TABLE t RENAME d TO e; ALTER TABLE t ALTER e TYPE BIGINT",
+    ],
+)
+def test_column_with_a_default_keeps_its_values_when_its_type_changes(
+    deployment: Deployment, change: str
+) -> None:
+    """The extension would read NULL in older rows until the COMMIT, and store it."""
+    catalog = new_catalog(
+        deployment,
+        0,
+        "CREATE TABLE t (a INTEGER)",
+        "CREATE TABLE o AS SELECT 1 AS k",
+        "CREATE VIEW v AS FROM t",
+        "CREATE MACRO m() AS TABLE FROM t",
+        "INSERT INTO t VALUES (1)",
+        "ALTER TABLE t ADD COLUMN d INTEGER DEFAULT 9",
+    )
+    session = catalog.session()
+    session(f"BEGIN; {change}")
+    for after in (
+        "ALTER TABLE t ALTER d DROP DEFAULT",
+        "ALTER TABLE t RENAME a TO b",
+        "UPDATE t SET a = 2",
+        "FROM t",
+        "FROM v",
+        "FROM m()",
+    ):
+        with pytest.raises(pa.ArrowNotImplementedError, match="Commit the change of the type"):
+            session(after)
+    session("UPDATE o SET k = 2; COMMIT")
+    assert session("SELECT COLUMNS(* EXCLUDE a) FROM t")[0][0] == 9
+
+
+def test_column_without_a_default_can_be_used_after_its_type_changed(
+    deployment: Deployment,
+) -> None:
+    catalog = new_catalog(deployment, 0, "CREATE TABLE t (a INTEGER)", "INSERT INTO t VALUES (1)")
+    session = catalog.session()
+    session("BEGIN; ALTER TABLE t ALTER a TYPE BIGINT; UPDATE t SET a = a << 40; COMMIT")
+    assert session("FROM t") == [(1 << 40,)]

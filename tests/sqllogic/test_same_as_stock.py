@@ -12,6 +12,7 @@ from random import SystemRandom
 import pytest
 
 from tests.sqllogic.conftest import PairFactory
+from tests.sqllogic.feed_model import check_change_feed
 from tests.sqllogic.random_statements import SEED_VARIABLE, compare_random_statements
 from tests.sqllogic.script import read_script
 from tests.sqllogic.session_model import check_concurrent_sessions
@@ -48,6 +49,18 @@ def test_concurrent_sessions_lose_and_repeat_nothing(pairs: PairFactory) -> None
 def test_many_statements_of_concurrent_sessions(pairs: PairFactory) -> None:
     with pairs("many_sessions") as pair:
         check_concurrent_sessions(pair, seed=_seed(SystemRandom().getrandbits(32)), statements=150)
+
+
+def test_change_feed_before_and_after_compaction(pairs: PairFactory) -> None:
+    with pairs("feed") as pair:
+        check_change_feed(pair, seed=_seed(_FIXED_SEED), statements=5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(5))
+def test_many_change_feeds_before_and_after_compaction(pairs: PairFactory, number: int) -> None:
+    with pairs(f"feeds{number}") as pair:
+        check_change_feed(pair, seed=_seed(SystemRandom().getrandbits(32)), statements=12)
 
 
 def _seed(default: int) -> int:

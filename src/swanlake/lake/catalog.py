@@ -84,6 +84,14 @@ class Catalog:
         """True if the catalog has macros, which hide functions of the same name."""
         return self.metadata.read(self.info, metadata.has_macros)
 
+    def requires_message(self) -> bool:
+        """True if the catalog refuses commits without a message."""
+        return self.metadata.read(self.info, metadata.requires_message)
+
+    def columns_with_initial_values(self, table_id: int) -> set[int]:
+        """The ids of a table's columns that are not NULL in rows older than the column."""
+        return self.metadata.read(self.info, metadata.columns_with_initial_values, table_id)
+
     def survey(self, target_file_size: int, small_file_ratio: float = 1.0) -> CatalogSurvey:
         """Numbers per table; a file below that fraction of the target size counts as small."""
         return self.metadata.read_repeatably(

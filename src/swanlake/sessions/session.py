@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
+import duckdb
+
 from swanlake._internal.waiting import acquiring, wait
 from swanlake.errors import InvalidRequest, NotFound, QueryCancelled, SessionLost
 from swanlake.sessions.execution import binding
@@ -66,7 +68,12 @@ class Session:
 
     def query(self, run: Run, sql: str, parameters: list[Any] | None = None) -> Any:
         """The whole result of an internal query, as a table."""
-        return self.with_connection(run, lambda con: con.execute(sql, parameters).to_arrow_table())
+
+        def execute(connection: duckdb.DuckDBPyConnection) -> Any:
+            self._engine.drop_staging_tables()
+            return connection.execute(sql, parameters).to_arrow_table()
+
+        return self.with_connection(run, execute)
 
     def with_connection(self, run: Run, function: Callable[..., T], *arguments: Any) -> T:
         """Calls a function with the session's connection, between two statements."""

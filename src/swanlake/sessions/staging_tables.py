@@ -49,8 +49,9 @@ class StagingTable:
         """DuckDB's error about the staging table, with the name that the client used."""
         if isinstance(error, duckdb.ConstraintException) and "CHECK" in str(error):
             return QueryError(
-                f"A value does not fit into {self.display_name}: its files can hold no negative "
-                "INTERVAL, no infinite TIMESTAMP_S and no HUGEINT of more than 38 digits.",
+                f"A value does not fit into {self.display_name}: its files can hold no INTERVAL "
+                "that is negative or has a time of 1193 hours, no infinite TIMESTAMP_S and no "
+                "HUGEINT of more than 38 digits.",
                 identifier="CONSTRAINT_ERROR",
                 code=Code.INVALID_ARGUMENT,
             )
@@ -95,6 +96,7 @@ class StagingTables:
         )
         connection = self._session.connection
         connection.execute(f"CREATE OR REPLACE TEMP TABLE {staging_name} ({columns})")
+        self._session.add_staging_table(staging_name)
         connection.execute(f"SELECT * FROM temp.main.{staging_name} LIMIT 0")
         try:
             schema = connection.to_arrow_reader(1).schema

@@ -24,6 +24,12 @@ class TransactionState:
     deleted_from: set[tuple[str, str, str] | None] = field(default_factory=set)
     #: The tables whose rows it may have changed, in the same form.
     changed_rows_of: set[tuple[str, str, str] | None] = field(default_factory=set)
+    #: The tables and views that it altered, other than by giving them a name.
+    altered: set[tuple[str, str, str] | None] = field(default_factory=set)
+    #: The tables that it created.
+    created: set[tuple[str, str, str] | None] = field(default_factory=set)
+    #: The tables whose older rows it can no longer read; see ``sessions.execution.alterations``.
+    unreadable: set[tuple[str, str, str] | None] = field(default_factory=set)
     #: Identifies it for Flight clients; a transaction begun by SQL has one too, never sent.
     handle: bytes = b""
     #: Retains the segments that are flushed while the transaction is open.

@@ -6,6 +6,7 @@ tree (``syntax_tree``) for everything about queries and expressions.
 """
 
 __all__ = [
+    "alteration",
     "builtins",
     "expansion",
     "expressions",

@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import takewhile
 
 from swanlake.sql.quoting import unquoted
 from swanlake.sql.tokens import Token, tokenize
 
 _FUNCTION = "ducklake_last_committed_snapshot"
 _MACRO = "last_committed_snapshot"
+#: Between several arguments, or after the name of one: the extension refuses both.
+_NOT_ONE_VALUE = (",", "=", ":")
 _MENTIONED = re.compile(_MACRO, re.IGNORECASE)
 
 
@@ -22,28 +25,44 @@ class LastCommitCall:
     qualifiers: tuple[str, ...]
     start: int
     end: int
+    #: The argument that gives the name of the catalog, if it is no literal.
+    argument: str | None = None
 
 
 def last_commit_calls(text: str) -> list[LastCommitCall]:
-    """The calls in a text, of the function with a literal or of a catalog's macro."""
+    """The calls in a text, of the function or of a catalog's macro."""
     if not _MENTIONED.search(text):
         return []
     tokens = tokenize(text)
     calls = []
     for place, token in enumerate(tokens):
-        after = [other.text for other in tokens[place + 1 : place + 4]]
         name = "" if token.is_operator else unquoted(token.text).lower()
-        qualifiers = _qualifiers(tokens, place)
-        first = tokens[place - 2 * len(qualifiers)]
-        if name == _MACRO and after[:2] == ["(", ")"]:
-            end = tokens[place + 2].end
-        elif name == _FUNCTION and after[:1] + after[2:] == ["(", ")"] and after[1][:1] == "'":
-            qualifiers = [after[1][1:-1].replace("''", "'"), "main"]
-            end = tokens[place + 3].end
-        else:
+        if name not in (_FUNCTION, _MACRO) or place + 1 == len(tokens):
             continue
-        calls.append(LastCommitCall(tuple(qualifiers), first.start, end))
+        qualifiers = _qualifiers(tokens, place)
+        start = tokens[place - 2 * len(qualifiers)].start
+        inside, closing = _arguments(tokens, place + 1)
+        if closing is None or bool(inside) is not (name == _FUNCTION):
+            continue
+        if any(t.depth == closing.depth + 1 and t.text in _NOT_ONE_VALUE for t in inside):
+            continue
+        argument = None
+        if len(inside) == 1 and inside[0].text[:1] == "'":
+            qualifiers = [inside[0].text[1:-1].replace("''", "'"), "main"]
+        elif inside:
+            argument = text.encode()[inside[0].start : closing.start].decode()
+        calls.append(LastCommitCall(tuple(qualifiers), start, closing.end, argument))
     return calls
+
+
+def _arguments(tokens: list[Token], opening: int) -> tuple[list[Token], Token | None]:
+    """The tokens in parentheses and the closing one; None if there are no parentheses."""
+    depth = tokens[opening].depth
+    if tokens[opening].text != "(":
+        return [], None
+    inside = list(takewhile(lambda t: t.depth > depth or t.text != ")", tokens[opening + 1 :]))
+    after = opening + 1 + len(inside)
+    return inside, tokens[after] if after < len(tokens) else None
 
 
 def replace_calls(text: str, answer: Callable[[LastCommitCall], str | None]) -> str:

@@ -16,6 +16,7 @@ from itertools import dropwhile, pairwise, takewhile
 import duckdb
 from duckdb import StatementType
 
+from swanlake.sql.alteration import Alteration, parse_alteration
 from swanlake.sql.expansion import written_statements
 from swanlake.sql.expressions import builtin_functions
 from swanlake.sql.insert import QUERY_WORDS, InsertHead, insert_head
@@ -64,6 +65,7 @@ _DELETES = {
     StatementType.MERGE_INTO,
     StatementType.EXECUTE,
 }
+_MAY_ALTER = {StatementType.ALTER, StatementType.EXPLAIN}
 _HARMLESS = {
     StatementType.SELECT,
     StatementType.PRAGMA,
@@ -390,16 +392,9 @@ class Statement:
         return self.type in _CHANGES_ROWS or self._explains_by_doing
 
     @cached_property
-    def alteration(self) -> tuple[tuple[str, ...], str] | None:
-        """The table of an ALTER TABLE and the verb after it: add, drop, rename, …"""
-        if self.type != StatementType.ALTER:
-            return None
-        reader = TokenReader(self.tokens[1:])
-        if not reader.skip("table"):
-            return None
-        reader.skip("if", "exists")
-        parts, _, _ = reader.take_name()
-        return parts, reader.next.text.lower()
+    def alteration(self) -> Alteration | None:
+        """What an ALTER or a COMMENT changes, or the ALTER inside an EXPLAIN."""
+        return parse_alteration(self.tokens) if self.type in _MAY_ALTER else None
 
     @property
     def creates_table(self) -> bool:

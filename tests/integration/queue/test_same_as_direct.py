@@ -48,8 +48,9 @@ VALUES: dict[str, tuple[list[str], list[str]]] = {
     "TIMESTAMP_NS": (["'2024-02-29 01:02:03.000000004'", "'1677-09-22'"], ["'9999-01-01'"]),
     "TIMESTAMPTZ": (["'2024-02-29 01:02:03.000004+05:30'", "'infinity'", "'2024-01-01'"], ["'x'"]),
     "INTERVAL": (
-        ["'1 month 2 days 3 milliseconds'", "INTERVAL 3 YEARS", "'00:00:00.001'", "NULL"],
-        ["'x'", "'-5 days'", "'1 month -1 second'"],
+        ["'1 month 2 days 3 milliseconds'", "INTERVAL 3 YEARS", "'00:00:00.001'", "NULL",
+         "'1 year 1193:02:47.295'"],
+        ["'x'", "'-5 days'", "'1 month -1 second'", "'1193:02:47.296'"],
     ),
     "UUID": (["'e9a1c0f2-7f3b-4d7c-8a11-0123456789ab'", "'{E9A1C0F27F3B4D7C8A110123456789AB}'"],
              ["'e9a1'", "1"]),
@@ -76,7 +77,7 @@ VALUES: dict[str, tuple[list[str], list[str]]] = {
 
 
 #: Errors that stock DuckLake reports when it writes the file are constraint errors in the queue.
-_KNOWN_ONLY_TO_THE_FILE = {"'infinity'", "'-5 days'", "'1 month -1 second'"}
+_KNOWN_ONLY_TO_THE_FILE = {"'infinity'", "'-5 days'", "'1 month -1 second'", "'1193:02:47.296'"}
 
 
 def twins(cursor: Any, name: str, columns: str) -> tuple[str, str]:

@@ -43,6 +43,15 @@ def test_last_commit_is_that_of_the_session(
     other.close()
 
 
+@pytest.mark.parametrize("call", ["FROM", "CALL"])
+def test_last_commit_of_a_bound_name(schema: str, ours: Ours, call: str) -> None:
+    ours.run("CREATE TABLE t (i INTEGER)")
+    query = f"{call} ducklake_last_committed_snapshot(?)"
+    for name in ("swanlake", "SwanLake"):
+        assert ours.run(query, [name]) == [(snapshots(ours),)]
+    assert ours.run(query, ["missing"])[0] == "INVALID_INPUT_ERROR"
+
+
 def test_session_without_a_commit_has_none(writes: Writes) -> None:
     new = Ours(writes.server)
     assert new.run(CALLS[0]) == [(None,)]
@@ -60,3 +69,27 @@ def test_message_is_that_of_a_transaction(schema: str, ours: Ours, stock: Stock)
     assert same(ours, stock, INFORMATION) == [("swan", "it's a message", '{"a": 1}')]
     same(ours, stock, "INSERT INTO t VALUES (3)")
     assert same(ours, stock, INFORMATION) == [(None, None, None)]
+
+
+def test_required_message_is_required_of_every_statement(
+    schema: str, ours: Ours, stock: Stock
+) -> None:
+    option = "CALL swanlake.set_option('require_commit_message', {})"
+    setup = ("CREATE TABLE t (i INTEGER)", "INSERT INTO t VALUES (1)", option.format("true"))
+    for sql in setup:
+        same(ours, stock, sql)
+    try:
+        for sql in (
+            "INSERT INTO t VALUES (2)",
+            "INSERT INTO t SELECT 3",
+            "UPDATE t SET i = 4",
+            "DELETE FROM t",
+            "CREATE TABLE u (i INTEGER)",
+            "CREATE TABLE u AS SELECT 1 AS i",
+        ):
+            assert same(ours, stock, sql)[0] == "TRANSACTIONCONTEXT_ERROR", sql
+        for sql in ("BEGIN", MESSAGE, "INSERT INTO t VALUES (2)", "COMMIT"):
+            same(ours, stock, sql)
+    finally:
+        same(ours, stock, option.format("false"))
+    assert same(ours, stock, "FROM t ORDER BY i") == [(1,), (2,)]

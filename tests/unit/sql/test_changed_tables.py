@@ -5,7 +5,10 @@ from __future__ import annotations
 import duckdb
 import pytest
 
+from swanlake.sql.alteration import Action, Alteration
 from swanlake.sql.statement import Statement, parse
+
+T = ("t",)
 
 
 def parsed(sql: str) -> Statement:
@@ -39,13 +42,30 @@ def test_written_table_and_its_rows(
 @pytest.mark.parametrize(
     ("sql", "expected"),
     [
-        ("ALTER TABLE a.t ADD COLUMN b INTEGER", (("a", "t"), "add")),
-        ("ALTER TABLE IF EXISTS t RENAME TO u", (("t",), "rename")),
-        ("ALTER VIEW v RENAME TO w", None),
+        ("ALTER TABLE a.t ADD COLUMN b INTEGER", Alteration(("a", "t"), Action.ADD_COLUMN, ("b",))),
+        ("ALTER TABLE t ADD IF NOT EXISTS s.b INT", Alteration(T, Action.ADD_COLUMN, ("s", "b"))),
+        ("ALTER TABLE t DROP IF EXISTS s.b CASCADE", Alteration(T, Action.DROP_COLUMN, ("s", "b"))),
+        ("ALTER TABLE IF EXISTS t RENAME TO u", Alteration(T, Action.RENAME, (), "u")),
+        ('ALTER TABLE t RENAME "TO" TO b', Alteration(T, Action.RENAME_COLUMN, ("TO",), "b")),
+        ("ALTER TABLE t RENAME COLUMN a TO b", Alteration(T, Action.RENAME_COLUMN, ("a",), "b")),
+        ("ALTER TABLE t ALTER a TYPE INT", Alteration(T, Action.CHANGE_TYPE, ("a",))),
+        (
+            "ALTER TABLE t ALTER COLUMN a SET DATA TYPE INT",
+            Alteration(T, Action.CHANGE_TYPE, ("a",)),
+        ),
+        ("ALTER TABLE t ALTER a SET DEFAULT 1", Alteration(T, Action.OTHER)),
+        ("ALTER TABLE t SET PARTITIONED BY (a)", Alteration(T, Action.OTHER)),
+        ("ALTER VIEW t RENAME TO w", Alteration(T, Action.RENAME, (), "w")),
+        ("COMMENT ON COLUMN t.a IS 'x'", Alteration(T, Action.COMMENT_COLUMN, ("a",))),
+        ("COMMENT ON TABLE t IS 'x'", Alteration(T, Action.OTHER)),
+        ("COMMENT ON TYPE t IS 'x'", None),
+        ("EXPLAIN ANALYZE ALTER TABLE t RENAME TO u", Alteration(T, Action.RENAME, (), "u")),
+        ("EXPLAIN SELECT comment FROM t", None),
+        ("ALTER SEQUENCE s OWNED BY t", None),
         ("SELECT 1", None),
     ],
 )
-def test_alteration(sql: str, expected: tuple[tuple[str, ...], str] | None) -> None:
+def test_alteration(sql: str, expected: Alteration | None) -> None:
     assert parsed(sql).alteration == expected
 
 

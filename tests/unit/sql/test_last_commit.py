@@ -26,13 +26,25 @@ def test_calls_are_found_in_any_form(call: str, qualifiers: tuple[str, ...]) -> 
     assert replace_calls(f" call {call};", lambda _: "SELECT 1") == "FROM (SELECT 1);"
 
 
+@pytest.mark.parametrize("argument", ["?", "$1", "$name", "'a' || lower('b')", "(SELECT 'a')"])
+def test_argument_that_is_no_literal_is_kept(argument: str) -> None:
+    text = f"FROM ducklake_last_committed_snapshot({argument}) AS f"
+    [call] = last_commit_calls(text)
+    assert call.argument == argument
+    assert replace_calls(text, lambda call: f"SELECT {call.argument}") == (
+        f"FROM (SELECT {argument}) AS f"
+    )
+
+
 @pytest.mark.parametrize(
     "text",
     [
         "SELECT 'last_committed_snapshot()'",
         "SELECT last_committed_snapshot FROM t",
-        "FROM ducklake_last_committed_snapshot(?)",
-        "FROM ducklake_last_committed_snapshot('a' || 'b')",
+        "FROM ducklake_last_committed_snapshot()",
+        "FROM ducklake_last_committed_snapshot('a', 'b')",
+        "FROM ducklake_last_committed_snapshot(catalog => 'a')",
+        "FROM lake.last_committed_snapshot('lake')",
         "FROM ducklake_current_snapshot('lake')",
         "FROM ducklake_last_committed_snapshot(",
     ],

@@ -20,6 +20,7 @@ import pyarrow as pa
 from swanlake._internal.disk import fsync_path, make_directories
 from swanlake.errors import Code, InvalidRequest, InvalidValue, Unsupported
 from swanlake.lake.files.storage import delete, is_url
+from swanlake.lake.model.conditions import any_value_sql
 from swanlake.lake.model.ids import uuid7
 from swanlake.lake.model.layout import Column, DataFile, DeleteFile, Table, TableOptions
 from swanlake.lake.model.partitioning import Partition, folder_path, partitions
@@ -41,6 +42,8 @@ _PARTIAL_DELETE_FIELD_IDS = _DELETE_FIELD_IDS.replace("}", f", '{SNAPSHOT_ID}': 
 _ONE_FILE = 1 << 60
 _VERSION = "V2"
 _WITH_LEVELS = "zstd"
+#: Raised in SQL, for a message with the name of the table.
+_TOO_LONG = "the time of an INTERVAL is too long for Parquet"
 
 #: Query parameters, by position or by name.
 Parameters = Sequence[object] | Mapping[str, object]
@@ -305,13 +308,29 @@ def _encoding(options: TableOptions) -> list[str]:
 
 
 def _stored_sql(rows: str, table: Table) -> str:
-    """SQL for rows of the table in the types that files store."""
-    casts = [
-        f"CAST({identifier(column.name)} AS {stored_type(column)}) AS {identifier(column.name)}"
+    """SQL for rows of the table in the types that files store; it fails at unstorable values."""
+    values = [
+        f"{value} AS {identifier(column.name)}"
         for column in table.columns
-        if stored_type(column) != duckdb_type(column)
+        if (value := _stored_value(column)) != identifier(column.name)
     ]
-    return f"SELECT * REPLACE ({', '.join(casts)}) FROM ({rows})" if casts else rows
+    return f"SELECT * REPLACE ({', '.join(values)}) FROM ({rows})" if values else rows
+
+
+def _stored_value(column: Column) -> str:
+    name = identifier(column.name)
+    value = name
+    if stored_type(column) != duckdb_type(column):
+        value = f"CAST({name} AS {stored_type(column)})"
+    is_changed = any_value_sql(column, name, _changed_value)
+    if is_changed is None:
+        return value
+    return f"CASE WHEN {is_changed} THEN error({literal(_TOO_LONG)}) ELSE {value} END"
+
+
+def _changed_value(column: Column, value: str) -> str | None:
+    type_ = find_type(column.type)
+    return None if type_ is None or type_.changed_if is None else type_.changed_if.format(value)
 
 
 @contextmanager
@@ -319,17 +338,26 @@ def _explaining(table: Table) -> Iterator[None]:
     """Names the values that no file can store, where DuckDB names only their types."""
     try:
         yield
+    except duckdb.InvalidInputException as error:
+        if _TOO_LONG not in str(error):
+            raise
+        raise _unstorable(
+            f"An INTERVAL for {table.full_name} has a time of 2^32 milliseconds (1193 hours) or "
+            "more, and its files cannot store it; write it with days."
+        ) from None
     except duckdb.ConversionException as error:
         types = (find_type(column.type) for column in table.leaves())
         stored = {type_.stored_as for type_ in types if type_ is not None and type_.stored_as}
         if not any(f"to {name}" in str(error) for name in stored):
             raise
-        raise InvalidValue(
+        raise _unstorable(
             f"A HUGEINT or UHUGEINT for {table.full_name} has more than 38 digits, and its files "
-            "cannot store it.",
-            identifier="CONVERSION_ERROR",
-            code=Code.INVALID_ARGUMENT,
+            "cannot store it."
         ) from None
+
+
+def _unstorable(message: str) -> InvalidValue:
+    return InvalidValue(message, identifier="CONVERSION_ERROR", code=Code.INVALID_ARGUMENT)
 
 
 def _value(column: Column, table: Table) -> str:

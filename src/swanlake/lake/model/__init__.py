@@ -4,6 +4,7 @@ Spark workers import these modules without a database driver installed.
 """
 
 __all__ = [
+    "conditions",
     "evolution",
     "ids",
     "layout",

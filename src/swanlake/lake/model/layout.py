@@ -110,6 +110,8 @@ class TableOptions:
     sort_inserts: bool = True
     #: False if it is compacted only when it is named.
     auto_compact: bool = True
+    #: True if the catalog refuses commits without a message.
+    requires_message: bool = False
 
 
 @dataclass(frozen=True)

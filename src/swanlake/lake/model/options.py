@@ -27,6 +27,11 @@ class StoredOptions:
         """An option of the whole catalog, such as ``data_path``."""
         return self.values.get((key, None, None))
 
+    @property
+    def requires_message(self) -> bool:
+        """True if the catalog refuses commits without a message."""
+        return self.catalog_option("require_commit_message") == "true"
+
     def table_options(self, schema_id: int, table_id: int) -> TableOptions:
         """A table's options; they override its schema's, and those the catalog's."""
         scopes = (("table", table_id), ("schema", schema_id), (None, None))
@@ -49,6 +54,7 @@ class StoredOptions:
             partition_folders=find("hive_file_pattern") != "false",
             sort_inserts=find("sort_on_insert") != "false",
             auto_compact=find("auto_compact") != "false",
+            requires_message=self.requires_message,
         )
 
 

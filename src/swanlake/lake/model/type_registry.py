@@ -75,8 +75,10 @@ class LakeType:
     is_creatable: bool = True
     #: False if Parquet cannot store it at all.
     is_storable: bool = True
-    #: SQL that is true for the values that Parquet can store; ``{}`` is the value.
+    #: SQL that is true for the values that Parquet can store; ``{0}`` is the value.
     storable_if: str | None = None
+    #: SQL that is true for the values that DuckDB silently stores as others in Parquet.
+    changed_if: str | None = None
     #: False if Parquet silently stores less than the type holds.
     is_exact_in_files: bool = True
     #: DuckDB's type that files store in its place; readers cast it back.
@@ -115,7 +117,7 @@ def _wide_integer(duckdb: str) -> LakeType:
     return replace(
         _integer(128, duckdb, None, spark_as="varchar"),
         order=StatsOrder.NONE,
-        storable_if=f"{{}} BETWEEN {lowest} AND {_WIDEST_STORED}",
+        storable_if=f"{{0}} BETWEEN {lowest} AND {_WIDEST_STORED}",
         stored_as="DECIMAL(38,0)",
     )
 
@@ -131,6 +133,12 @@ def _timestamp(name: str, duckdb: str, unit: str, per_second: int, **more: Any) 
         **more,
     )
 
+
+#: Parquet has 32 bits for the time of an interval, in milliseconds beside its months and days.
+_TOO_LONG_FOR_PARQUET = (
+    "extract('hour' FROM {0}) * 3600000 + extract('minute' FROM {0}) * 60000 "
+    "+ extract('millisecond' FROM {0}) >= 4294967296"
+)
 
 _TYPES = (
     LakeType(
@@ -180,7 +188,7 @@ _TYPES = (
     LakeType("timetz", "TIME WITH TIME ZONE", spark_as="varchar", is_exact_in_files=False),
     _timestamp("timestamp", "TIMESTAMP", "us", 10**6, spark="TimestampNTZType"),
     _timestamp(
-        "timestamp_s", "TIMESTAMP_S", "s", 1, spark_as="timestamp", storable_if="isfinite({})"
+        "timestamp_s", "TIMESTAMP_S", "s", 1, spark_as="timestamp", storable_if="isfinite({0})"
     ),
     _timestamp("timestamp_ms", "TIMESTAMP_MS", "ms", 10**3, spark_as="timestamp"),
     _timestamp("timestamp_ns", "TIMESTAMP_NS", "ns", 10**9, spark_as="varchar"),
@@ -189,7 +197,8 @@ _TYPES = (
         "interval",
         "INTERVAL",
         spark_as="varchar",
-        storable_if="NOT contains({}::VARCHAR, '-')",
+        storable_if=f"NOT contains({{0}}::VARCHAR, '-') AND NOT ({_TOO_LONG_FOR_PARQUET})",
+        changed_if=_TOO_LONG_FOR_PARQUET,
         is_exact_in_files=False,
     ),
     LakeType(

@@ -114,6 +114,24 @@ def _macros(tables: CatalogTables) -> Select[Any]:
     return select(tables.macro.c.macro_id).where(tables.macro.c.end_snapshot.is_(None)).limit(1)
 
 
+def requires_message(connection: Connection, tables: CatalogTables) -> bool:
+    """True if the catalog refuses commits without a message."""
+    return read_options(connection, tables).requires_message
+
+
+def columns_with_initial_values(
+    connection: Connection, tables: CatalogTables, table_id: int
+) -> set[int]:
+    """The ids of a table's columns that are not NULL in rows older than the column."""
+    column = tables.column
+    found = select(column.c.column_id).where(
+        column.c.table_id == table_id,
+        column.c.end_snapshot.is_(None),
+        column.c.initial_default.is_not(None),
+    )
+    return set(connection.execute(found).scalars())
+
+
 def read_table(
     connection: Connection, tables: CatalogTables, schema: str, name: str, at: int | None = None
 ) -> Table:

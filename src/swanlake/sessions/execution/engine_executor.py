@@ -11,6 +11,7 @@ import duckdb
 from swanlake.engine.errors import translate
 from swanlake.errors import CatalogUnreachable, CommitConflict
 from swanlake.lake.commit.protocol import Retries
+from swanlake.sessions.execution.alterations import check_columns
 from swanlake.sessions.execution.engine_session import STATEMENT_ERRORS, EngineSession
 from swanlake.sessions.execution.inlining import structs_in_files
 from swanlake.sessions.execution.wide_integers import checked_integers
@@ -59,6 +60,9 @@ class EngineExecutor:
                     ):
                         if statement.kind is Kind.COMMIT:
                             session.check_deletes()
+                        check_columns(session, statement)
+                        if statement.kind in (Kind.QUERY, Kind.CHANGE):  # it may list tables
+                            session.drop_staging_tables()
                         session.client_rows.expose(session.connection)
                         with (
                             structs_in_files(session, run, statement),

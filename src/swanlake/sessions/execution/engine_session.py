@@ -27,7 +27,6 @@ from swanlake.errors import (
     QueryCancelled,
     SessionLost,
     SwanLakeError,
-    Unsupported,
 )
 from swanlake.lake.metastore.location import LakeLocation
 from swanlake.lake.model.layout import Table, folded
@@ -69,6 +68,10 @@ class EngineSession:
         self._has_pragmas = False
         #: Counts the times when temporary tables may have been lost: a rollback, a new engine.
         self.temp_generation = 0
+        #: Staging tables, which a statement of the client must not see.
+        self._staging_tables: set[str] = set()
+        #: Those that the open transaction dropped; its rollback brings them back.
+        self._dropped_staging: set[str] = set()
         self._has_writer_lock = False
         #: The last snapshot that the session committed, by the storage name of the catalog.
         self._last_commits: dict[str, int] = {}
@@ -242,11 +245,9 @@ class EngineSession:
             self.transaction.wrote_to |= catalogs
             self.transaction.written = self._written_tables(statement)
             if statement.may_delete_rows and catalogs:  # not from a temporary table
-                self.transaction.deleted_from.add(self._folded_name(statement.target_parts))
+                self.transaction.deleted_from.add(self.folded_name(statement.target_parts))
             if statement.changes_rows and catalogs:
-                self.transaction.changed_rows_of.add(self._folded_name(statement.written_table))
-            elif statement.alteration is not None and statement.alteration[1] == "rename":
-                self._record_rename(statement.alteration[0])
+                self.transaction.changed_rows_of.add(self.folded_name(statement.written_table))
         if statement.is_setting:
             self.names.invalidate_location()
             if statement.is_global:
@@ -258,28 +259,8 @@ class EngineSession:
         self.names.has_temporary |= statement.creates_session_state
         self.names.has_session_macros |= statement.may_create_session_macro
 
-    def _record_rename(self, table: tuple[str, ...]) -> None:
-        """The new name of a table, or of its column, is not parsed: it may be that of any table."""
-        if self._folded_name(table) in self.transaction.changed_rows_of:
-            self.transaction.changed_rows_of.add(None)
-
-    def check_alteration(self, statement: Statement) -> None:
-        """Raises for an ADD COLUMN after which DuckLake would give wrong answers.
-
-        For a table without earlier rows, it takes the bounds of the new column from the rows that
-        have the column, and finds the others by no condition.
-        """
-        changed = self.transaction.changed_rows_of
-        if not changed or statement.alteration is None or statement.alteration[1] != "add":
-            return
-        table, _ = statement.alteration
-        if None in changed or self._folded_name(table) in changed:
-            raise Unsupported(
-                f"ADD COLUMN cannot follow a change of the rows of {'.'.join(table)} in the same "
-                "transaction: commit the rows first, or add the column before them."
-            )
-
-    def _folded_name(self, parts: tuple[str, ...] | None) -> TableName | None:
+    def folded_name(self, parts: tuple[str, ...] | None) -> TableName | None:
+        """Catalog, schema and table of a name as DuckDB compares them; None if it is not known."""
         name = None if parts is None else self.names.resolve_table(parts)
         return None if name is None else (name[0], folded(name[1]), folded(name[2]))
 
@@ -306,6 +287,23 @@ class EngineSession:
         self.transaction = TransactionState()
         if undone:
             self.temp_generation += 1
+            self._staging_tables |= self._dropped_staging
+        self._dropped_staging.clear()
+
+    def add_staging_table(self, name: str) -> None:
+        """The connection has a staging table, until a statement might list it."""
+        self._staging_tables.add(name)
+
+    def drop_staging_tables(self) -> None:
+        """Drops all staging tables; they are created again when they are needed."""
+        if not self._staging_tables:
+            return
+        for name in self._staging_tables:
+            self.connection.execute(f"DROP TABLE IF EXISTS temp.main.{name}")
+        self.temp_generation += 1
+        if self.transaction.open:
+            self._dropped_staging |= self._staging_tables
+        self._staging_tables.clear()
 
     def roll_back(self) -> None:
         """Leaves no transaction open, whatever state the engine is in."""

@@ -11,6 +11,8 @@ from duckdb import StatementType
 
 from swanlake.engine.errors import ENGINE_ERRORS
 from swanlake.errors import InvalidRequest, NotFound
+from swanlake.lake.metastore.location import LakeLocation
+from swanlake.sessions.execution.alterations import check_transaction, record_alteration
 from swanlake.sessions.execution.engine_executor import EngineExecutor
 from swanlake.sessions.execution.engine_session import STATEMENT_ERRORS, EngineSession
 from swanlake.sessions.execution.parser import StatementParser
@@ -33,6 +35,7 @@ from swanlake.sessions.queue.tables import QueueQuery, QueueTables, Views
 from swanlake.sessions.results.stream import Outcome
 from swanlake.sessions.run import Run
 from swanlake.sql.last_commit import LastCommitCall, replace_calls
+from swanlake.sql.quoting import literal
 from swanlake.sql.statement import Statement
 
 
@@ -73,7 +76,7 @@ class StatementExecutor:
         session = self.session
         session.transaction.admit(statement)
         session.catalogs.protect(statement)
-        session.check_alteration(statement)
+        check_transaction(session, statement)
         statement = self._with_last_commits(statement)
         chosen = self._route(statement, keep_rows=keep_rows)
         if isinstance(chosen, Procedure):
@@ -99,6 +102,7 @@ class StatementExecutor:
             for location in session.names.written_catalogs(statement):
                 session.engine.refreshes.mark_changed(location.catalog)
         session.record(statement)
+        record_alteration(session, statement)
         return outcome
 
     def _route(self, statement: Statement, *, keep_rows: bool = True) -> Route:
@@ -118,11 +122,29 @@ class StatementExecutor:
         return statement if text == statement.text else self._parser.parse_one(text)
 
     def _last_commit(self, call: LastCommitCall) -> str | None:
+        if call.argument is not None:
+            return self._last_commit_by_name(call.argument)
         location = self.session.names.catalog_location(call.qualifiers)
         if location is None:
             return None  # of another database, or the extension reports what is wrong
+        return f"SELECT CAST({self._last_commit_value(location)} AS UBIGINT) AS id"
+
+    def _last_commit_by_name(self, argument: str) -> str:
+        """The query if only DuckDB knows the name: it is a parameter, or an expression."""
+        lake = self.session.services.lake
+        cases = " ".join(
+            f"WHEN {literal(info.name)} THEN {self._last_commit_value(lake.location(info))}"
+            for info in lake.catalogs()
+        )
+        unknown = "error('The argument of ducklake_last_committed_snapshot names no catalog.')"
+        return (
+            f"SELECT CAST(CASE lower(CAST(({argument}) AS VARCHAR)) {cases} ELSE {unknown} END "
+            "AS UBIGINT) AS id"
+        )
+
+    def _last_commit_value(self, location: LakeLocation) -> str:
         snapshot_id = self.session.last_commit(location)
-        return f"SELECT CAST({'NULL' if snapshot_id is None else snapshot_id} AS UBIGINT) AS id"
+        return "NULL" if snapshot_id is None else str(snapshot_id)
 
     def _rewrite(self, statement: Statement, queue_read: QueueRead) -> QueueQuery:
         try:

@@ -13,11 +13,17 @@ from contextlib import contextmanager
 import duckdb
 from duckdb import StatementType
 
-from swanlake.errors import CatalogUnreachable, Code, InvalidValue, Unsupported
+from swanlake.errors import Code, InvalidValue, Unsupported
+from swanlake.lake.model.conditions import any_value_sql
 from swanlake.lake.model.layout import Column, folded
 from swanlake.lake.model.type_registry import find_type
-from swanlake.lake.model.types import ColumnSpec, UnsupportedType, number_columns
 from swanlake.sessions.execution.engine_session import EngineSession
+from swanlake.sessions.execution.lake_tables import (
+    SNAPSHOT_COLUMN,
+    describe_table,
+    is_of_lake,
+    numbered_columns,
+)
 from swanlake.sql.quoting import identifier, literal
 from swanlake.sql.statement import Statement
 
@@ -34,8 +40,6 @@ _WRITES_ROWS = (
 )
 #: The extension's procedures that write rows of files, or inlined rows, to new files.
 _REWRITES = ("merge_adjacent_files", "rewrite_data_files", "flush_inlined_data")
-#: The snapshot of a row, NULL for the rows of the transaction itself.
-_SNAPSHOT = "snapshot_id"
 
 
 @contextmanager
@@ -67,30 +71,14 @@ def checked_integers(
 
 def inexact_sql(column: Column, value: str) -> str | None:
     """A condition that is true if an integer in a value may have been rounded; None if none can."""
-    if column.type == "struct":
-        parts = [
-            inexact_sql(child, f"struct_extract({value}, {literal(child.name)})")
-            for child in column.children
-        ]
-        return " OR ".join(part for part in parts if part) or None
-    if column.type in ("list", "map"):
-        lists = [value] if column.type == "list" else [f"map_keys({value})", f"map_values({value})"]
-        parts = [
-            _any_element(child, elements)
-            for child, elements in zip(column.children, lists, strict=True)
-        ]
-        return " OR ".join(part for part in parts if part) or None
+    return any_value_sql(column, value, _inexact_integer)
+
+
+def _inexact_integer(column: Column, value: str) -> str | None:
     type_ = find_type(column.type)
     if type_ is None or type_.stored_as is None:
         return None
     return f"{value} NOT BETWEEN {1 - _FIRST_INEXACT} AND {_FIRST_INEXACT - 1}"
-
-
-def _any_element(child: Column, elements: str) -> str | None:
-    # The names of nested lambdas must differ.
-    name = f"x{child.id}"
-    inner = inexact_sql(child, name)
-    return None if inner is None else f"len(list_filter({elements}, lambda {name}: {inner})) > 0"
 
 
 def _may_round(session: EngineSession, statement: Statement) -> bool:
@@ -106,8 +94,8 @@ def _check_rows(session: EngineSession, statement: Statement) -> None:
         conditions = [inexact_sql(column, identifier(column.name)) for column in columns]
         inexact = " OR ".join(condition for condition in conditions if condition)
         query = f"SELECT 1 FROM {table} WHERE ({inexact})"
-        if _SNAPSHOT not in {folded(column.name) for column in columns}:
-            query += f" AND {_SNAPSHOT} IS NULL"
+        if SNAPSHOT_COLUMN not in {folded(column.name) for column in columns}:
+            query += f" AND {SNAPSHOT_COLUMN} IS NULL"
         try:
             is_inexact = bool(session.connection.execute(f"{query} LIMIT 1").fetchall())
         except duckdb.ConversionException:
@@ -141,17 +129,9 @@ def _wide_tables(
         for location in session.names.written_catalogs(statement):
             yield from _wide_tables_of(session, location.catalog)
         return
-    name = ".".join(map(identifier, session.names.resolve_table(target) or target))
-
-    def describe() -> list[tuple[str, ...]]:
-        return session.connection.execute(f"DESCRIBE {name}").fetchall()
-
-    try:
-        columns = _columns(session.retry_with_catalogs(statement, describe))
-    except (duckdb.CatalogException, duckdb.BinderException, CatalogUnreachable):
-        return  # the statement reports what is missing
-    if _are_wide(columns) and _is_of_lake(session, name):
-        yield name, columns
+    described = describe_table(session, statement, target)
+    if described is not None and _are_wide(described[1]) and is_of_lake(session, described[0]):
+        yield described
 
 
 def _wide_tables_of(session: EngineSession, catalog: str) -> Iterator[tuple[str, list[Column]]]:
@@ -163,26 +143,10 @@ def _wide_tables_of(session: EngineSession, catalog: str) -> Iterator[tuple[str,
     ).fetchall()
     for schema, table, names, types in found:
         name = ".".join(map(identifier, (catalog, schema, table)))
-        columns = _columns(zip(names, types, strict=True))
-        if _are_wide(columns) and _is_of_lake(session, name):
+        columns = numbered_columns(zip(names, types, strict=True))
+        if _are_wide(columns) and is_of_lake(session, name):
             yield name, columns
-
-
-def _columns(described: Iterable[tuple[str, ...]]) -> list[Column]:
-    try:
-        return list(number_columns(ColumnSpec(name, type_) for name, type_, *_ in described))
-    except UnsupportedType:  # not a table of the lake
-        return []
 
 
 def _are_wide(columns: Iterable[Column]) -> bool:
     return any(inexact_sql(column, "") for column in columns)
-
-
-def _is_of_lake(session: EngineSession, table: str) -> bool:
-    """False for a view, and for a table of another database."""
-    try:
-        session.connection.execute(f"SELECT rowid, {_SNAPSHOT} FROM {table} LIMIT 0")
-    except duckdb.BinderException:
-        return False
-    return True

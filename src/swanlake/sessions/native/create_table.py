@@ -49,6 +49,8 @@ class TableCreator:
     def prepare(self, table: TableName, head: CreateHead, context: NativeContext) -> PreparedCommit:
         """Writes the rows of the new table; raises FallBackToExtension."""
         catalog = self._table_cache.catalog(table[0])
+        if catalog.requires_message():
+            raise FallBackToExtension  # which refuses it: only a transaction has a message
         if head.columns is not None and not (head.or_replace or head.if_not_exists):
             # Nothing is written before the commit, which finds an existing table.
             operation = new_table(table[1], table[2], self._new_columns(head, context))
@@ -67,6 +69,7 @@ class TableCreator:
         if head.query is not None:
             added = PreparedChange(outcome=Outcome(affected=0))
             if head.with_data:
+                context.session.drop_staging_tables()
                 added = write_query(context, head.query, layout, new=operation)
         replaced: tuple[Operation, ...] = ()
         if existing is not None:

@@ -155,6 +155,8 @@ class NativeExecutor:
             target = self._table_cache.find(*table, commit_checks=True)
             catalog = self._services.lake.find_open(target.table.catalog_id)
             assert catalog is not None  # the target was found in it
+            if target.layout.options.requires_message:
+                raise FallBackToExtension  # which refuses it: only a transaction has a message
             if isinstance(head, ChangeHead):
                 change = self._change(table, head, context, target.layout)
             else:

@@ -103,6 +103,7 @@ class Inserter:
     def _insert_rows_of(
         self, query: str, head: InsertHead, context: NativeContext, table: Table
     ) -> PreparedChange:
+        context.session.drop_staging_tables()
         context.expose_client_rows()
         columns = [name for name, *_ in context.describe(query)]
         positions = match_columns(table, head, columns)
