@@ -28,6 +28,9 @@ for dialect in ("swanlake", "swanlake.flightsql"):
 preloaded.install()
 ServerProcess.popen = staticmethod(preloaded.popen)
 
+# Spark lives for seconds in tests. The optimizing compiler would take half of its CPU time.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 # No deadline: the time of an example depends on the machine, not on the code.
 settings.register_profile("swanlake", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("swanlake")
