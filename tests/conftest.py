@@ -58,7 +58,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not item.nodeid.startswith(_LONGEST))
     products: dict[str, list[Any]] = {}
     for item in items:
-        if hasattr(item, "callspec") and item.get_closest_marker("covering"):
+        if (
+            hasattr(item, "callspec")
+            and item.get_closest_marker("covering")
+            and not item.get_closest_marker("slow")
+        ):
             products.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for product in products.values():
         marker = product[0].get_closest_marker("covering")
