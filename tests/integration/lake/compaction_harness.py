@@ -32,7 +32,7 @@ class PlainRunner:
 
     def run(self, units: Sequence[Unit[R]], title: str) -> list[R]:
         self.ran += units
-        with duckdb.connect(":memory:") as connection:
+        with duckdb.connect(":memory:", config={"threads": 1}) as connection:
             return [unit.run(connection) for unit in units]
 
 
