@@ -15,6 +15,7 @@ from sqlalchemy.dialects import registry
 
 from swanlake.lake.lake import Lake
 from tests import preloaded
+from tests.covering import Choice, covering
 from tests.flight import FlightSql
 from tests.postgres_server import PostgresServer, new_database
 from tests.server_process import ServerProcess
@@ -27,6 +28,9 @@ for dialect in ("swanlake", "swanlake.flightsql"):
 # Most of the CPU time of a server's start are its imports.
 preloaded.install()
 ServerProcess.popen = staticmethod(preloaded.popen)
+
+# Spark lives for seconds in tests. The optimizing compiler would take half of its CPU time.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 # No deadline: the time of an example depends on the machine, not on the code.
 settings.register_profile("swanlake", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -42,9 +46,30 @@ _LONGEST = (
 )
 
 
+def _choice(item: Any) -> Choice:
+    """The parameters of a test, as texts: their values need not be hashable."""
+    values = {name: repr(value) for name, value in item.callspec.params.items()}
+    return Choice(values, item.callspec._idlist)
+
+
+@pytest.hookimpl(tryfirst=True)  # before slow tests are deselected
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begins the files with the longest tests first."""
+    """Begins the longest files first; makes combinations that ``covering`` leaves out slow."""
     items.sort(key=lambda item: not item.nodeid.startswith(_LONGEST))
+    products: dict[str, list[Any]] = {}
+    for item in items:
+        if (
+            hasattr(item, "callspec")
+            and item.get_closest_marker("covering")
+            and not item.get_closest_marker("slow")
+        ):
+            products.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for product in products.values():
+        marker = product[0].get_closest_marker("covering")
+        assert marker is not None
+        chosen = covering(list(map(_choice, product)), *marker.args)
+        for number in set(range(len(product))).difference(chosen):
+            product[number].add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(autouse=True)

@@ -130,7 +130,6 @@ class Deployment:
         """Starts another server on the same lake."""
         home = self.home / f"server{len(self.servers)}"
         environment["SWANLAKE_DATA_PATH"] = str(self.data)
-        environment["SWANLAKE_DUCKDB_THREADS"] = "1"  # so that one session does not use every core
         if isinstance(self.metabase, str):
             environment["SWANLAKE_METABASE_URL"] = self.metabase
         else:

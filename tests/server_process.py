@@ -14,6 +14,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 START_SECONDS = 240.0
+_DEFAULTS = {
+    "SWANLAKE_PIPELINE": "inline",
+    "SWANLAKE_MAINTENANCE": "off",
+    "SWANLAKE_DUCKDB_THREADS": "1",
+}
 #: Set in every process that coverage observes.
 _COVERAGE = "COVERAGE_PROCESS_CONFIG"
 
@@ -22,7 +27,8 @@ class ServerProcess:
     """``swanlake serve`` on a free port; started with ``start()`` or ``with``.
 
     By default it runs jobs inline, because Spark takes longer to start than most tests run, and
-    schedules no maintenance.
+    schedules no maintenance. DuckDB has one thread: more take a third more CPU time for the small
+    statements of most tests.
     """
 
     #: Starts the process, with the interface of ``subprocess.Popen``.
@@ -70,9 +76,7 @@ class ServerProcess:
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,
-                env=os.environ
-                | {"SWANLAKE_PIPELINE": "inline", "SWANLAKE_MAINTENANCE": "off"}
-                | self._environment,
+                env=os.environ | _DEFAULTS | self._environment,
                 cwd=self.home.parent,
             )
 

@@ -31,6 +31,8 @@ from tests.differential.catalog_pair import (
 from tests.differential.test_compaction import run_compaction
 from tests.differential.test_operations import NUMBERS_SQL, numbers
 
+pytestmark = pytest.mark.covering(1)
+
 Rows = list[tuple[Any, ...]]
 
 

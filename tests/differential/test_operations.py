@@ -23,6 +23,8 @@ from swanlake.lake.model.types import ColumnSpec
 from swanlake.sql.quoting import identifier
 from tests.differential.catalog_pair import CatalogPair, Difference, Tables
 
+pytestmark = pytest.mark.covering(1)
+
 NUMBERS = [ColumnSpec("i", "BIGINT"), ColumnSpec("t", "VARCHAR")]
 NUMBERS_SQL = "CREATE TABLE lake.t (i BIGINT, t VARCHAR)"
 

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +31,8 @@ SMALL_LIMITS = {
 }
 #: Generous: on a busy machine Spark takes long to start.
 CRASH_TIMEOUT_SECONDS = 180.0
+#: Between two writes of a client. Without it, a test takes as much CPU time as its server can.
+_PAUSE_SECONDS = 0.01
 _CALL_HEADER = "adbc.flight.sql.rpc.call_header."
 
 
@@ -95,7 +96,7 @@ class WriteLog:
     """The ids that clients wrote, and whether each insert was acknowledged. Inserts are atomic."""
 
     def __init__(self) -> None:
-        self._ids = count()
+        self._next = 0
         self._lock = threading.Lock()
         self.acknowledged: list[range] = []
         self.unknown: list[range] = []
@@ -103,10 +104,9 @@ class WriteLog:
     def allocate(self, number: int) -> range:
         """Returns ids that are used by no other insert."""
         with self._lock:
-            first = next(self._ids)
-            for _ in range(number - 1):
-                next(self._ids)
-            return range(first, first + number)
+            ids = range(self._next, self._next + number)
+            self._next = ids.stop
+            return ids
 
     def assert_matches(self, stored: Counter[int]) -> None:
         """Checks: acknowledged ids are stored once, unknown inserts whole or not, no others."""
@@ -230,7 +230,7 @@ class Load:
     def _write(self, method: WriteMethod) -> None:
         try:
             with adbc_cursor(self.url) as cursor:
-                while not self._stop.is_set():
+                while not self._stop.wait(_PAUSE_SECONDS):
                     method(cursor, self.log)
         except Exception as error:  # noqa: BLE001 - the test decides whether it was expected
             self.errors.append(error)

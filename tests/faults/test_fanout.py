@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -147,8 +148,8 @@ def test_tasks_on_a_sqlite_server_all_succeed(tmp_path: Path, size: Size) -> Non
 def stock_task(
     location: LakeLocation, plan: FanOut, number: int, servers_done: Path
 ) -> list[StatementOutcome]:
-    """A task in stock DuckDB, for a worker process."""
-    steps = []
+    """A task in stock DuckDB, for a worker process; its pauses let the servers commit."""
+    steps, pause = [], threading.Event()
     with stock_duckdb() as duck:
         duck.execute("SET threads = 1")
         location.attach(duck)
@@ -156,6 +157,7 @@ def stock_task(
             steps.append(step)
             if servers_done.exists():
                 break
+            pause.wait(0.08)
     return steps
 
 

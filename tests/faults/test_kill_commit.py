@@ -6,7 +6,6 @@ outcome is true.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import sqlite3
@@ -43,7 +42,7 @@ from swanlake.lake.model.layout import DataFile, Table
 from swanlake.lake.model.operations import Commit, CreateSchema, Insert
 from swanlake.lake.model.types import ColumnSpec
 from tests.faults.postgres_proxy import LostMessage, PostgresProxy
-from tests.faults.workers import LakeAddress
+from tests.faults.workers import PROCESSES, LakeAddress
 from tests.postgres_server import PostgresServer
 from tests.waiting import eventually
 
@@ -116,7 +115,7 @@ def set_up(address: LakeAddress, lake: Lake, duck: duckdb.DuckDBPyConnection) ->
 
 def run_until_killed(job: Callable[..., None], *arguments: Any) -> None:
     """Runs a job in a process that must end by SIGKILL."""
-    process = multiprocessing.get_context("spawn").Process(target=job, args=arguments)
+    process = PROCESSES.Process(target=job, args=arguments)
     process.start()
     process.join(60)
     assert process.exitcode == -signal.SIGKILL
@@ -435,9 +434,8 @@ def _hold_lock(scene: Scene, held: threading.Event, release: threading.Event) ->
             release.wait(60)
         metabase.close()
         return
-    context = multiprocessing.get_context("spawn")
-    parent, child = context.Pipe()
-    process = context.Process(
+    parent, child = PROCESSES.Pipe()
+    process = PROCESSES.Process(
         target=_hold_sqlite_lock, args=(scene.address, scene.sales.info, child)
     )
     process.start()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import threading
@@ -31,7 +30,7 @@ from swanlake.lake.metastore.location import LakeLocation
 from swanlake.lake.model.operations import Commit, InlineDelete, InlineInsert, Insert
 from swanlake.lake.model.types import ColumnSpec
 from swanlake.sql.quoting import literal
-from tests.faults.workers import LakeAddress, WorkerPool, read_history, wait_for_all
+from tests.faults.workers import PROCESSES, LakeAddress, WorkerPool, read_history, wait_for_all
 
 COLUMNS = [ColumnSpec("writer", "BIGINT", nullable=False), ColumnSpec("number", "BIGINT")]
 INLINED_ROWS = 3
@@ -290,9 +289,8 @@ def our_victim(address: LakeAddress, pipe: Any) -> None:
 
 
 def kill_when_written(job: Callable[..., None], location: LakeAddress | LakeLocation) -> None:
-    context = multiprocessing.get_context("spawn")
-    parent, child = context.Pipe()
-    process = context.Process(target=job, args=(location, child))
+    parent, child = PROCESSES.Pipe()
+    process = PROCESSES.Process(target=job, args=(location, child))
     process.start()
     assert parent.poll(60)
     assert parent.recv() == "written"

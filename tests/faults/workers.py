@@ -24,6 +24,9 @@ from swanlake.lake.lake import Lake
 from swanlake.lake.metastore.local import MetadataService, open_metastore
 
 TIMEOUT_SECONDS = 600.0
+#: Starts processes as forks of one that has imported what they need.
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(["pytest", "tests.faults.workers"])
 
 Result = TypeVar("Result")
 _barrier: Barrier
@@ -33,9 +36,8 @@ class WorkerPool:
     """A number of processes that each run one part of a job."""
 
     def __init__(self, size: int) -> None:
-        context = multiprocessing.get_context("spawn")
         self.size = size
-        self._pool = context.Pool(size, _initialize, (context.Barrier(size),))
+        self._pool = PROCESSES.Pool(size, _initialize, (PROCESSES.Barrier(size),))
 
     def __enter__(self) -> WorkerPool:
         return self

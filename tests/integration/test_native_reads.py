@@ -66,6 +66,9 @@ QUERIES = [
 ]
 
 
+#: How names are resolved does not depend on the database of the metadata.
+pytestmark = pytest.mark.covering(1)
+
 deployment = deployment_fixture(servers=1, SWANLAKE_MAX_SESSIONS="1000")
 
 
@@ -136,6 +139,7 @@ def stock(
         yield attach
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize(
     ("changes", "query", "expected"),
     [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -30,6 +30,13 @@ LARGE = "SELECT x, x * 2 AS y, 'row ' || x AS s FROM range(3000000) r(x)"
 #: DuckDB reports about one such error in a hundred as an interrupt of its other threads.
 FAILED_LATE = (pa.ArrowInvalid, flight.FlightInternalError)
 LATE = r"INVALID_INPUT_ERROR: .*late|INTERRUPT_ERROR"
+
+
+@pytest.fixture(scope="module")
+def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A server in which several threads of DuckDB make a result."""
+    with ServerProcess(tmp_path_factory.mktemp("results"), SWANLAKE_DUCKDB_THREADS="2") as server:
+        yield server
 
 
 def test_two_cursors_of_one_connection_keep_all_their_rows(connect: Callable[..., Any]) -> None:

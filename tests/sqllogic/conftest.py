@@ -38,10 +38,7 @@ def pairs(
     """Makes pairs of catalogs in one server and in one stock DuckDB."""
     words = frozenset(request.param)
     home = tmp_path_factory.mktemp("sqllogic")
-    environment = {
-        "SWANLAKE_NATIVE_STATEMENTS": "on" if "native" in words else "off",
-        "SWANLAKE_DUCKDB_THREADS": "1",
-    }
+    environment = {"SWANLAKE_NATIVE_STATEMENTS": "on" if "native" in words else "off"}
     with ExitStack() as cleanup:
         database = None
         if "postgres" in words:

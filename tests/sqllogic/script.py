@@ -22,7 +22,7 @@ Both sides must have the same outcome, also where a record names none: ``stateme
 or not, ``query`` without ``----`` compares only. A query has one letter per column: I for integers,
 R for other numbers, T for everything else. Its rows are compared as a multiset, or in their order
 if the statement has an ORDER BY; ``rowsort`` and ``nosort`` after the letters overrule that.
-``history t 1`` compares the table at every snapshot since 1, and its change feed over every range.
+``history t 1`` compares the table at every snapshot since 1, and its change feed in and until each.
 
 ``@b`` at the end of a header runs the record in the session ``b``. In statements, ``{catalog}`` is
 the script's catalog and ``{dir}`` a directory of each side.

@@ -181,8 +181,8 @@ def test_killed_driver_is_replaced_and_its_jvm_ends(runner: SparkRunner) -> None
     when_ready(runner)
 
 
-def test_closed_runner_leaves_no_process(tmp_path: Path) -> None:
-    runner = SparkRunner(Settings(home=tmp_path / "home"))
+def test_closed_runner_leaves_no_process(runner: SparkRunner) -> None:
+    """The last test of the module's Spark."""
     when_ready(runner)
     family = below(runner)
     assert "java" in [one.name() for one in family]

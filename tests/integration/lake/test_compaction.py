@@ -17,6 +17,8 @@ from swanlake.maintenance.compaction.units import FlushInlinedUnit, MergeUnit, R
 from tests.integration.lake.compaction_harness import CompactionCase, PlainRunner, new_case
 from tests.integration.lake.fixtures import SOON, LakeHarness
 
+pytestmark = pytest.mark.covering(1)
+
 TABLE = "CREATE TABLE {t} (i INTEGER, s VARCHAR)"
 
 
@@ -100,6 +102,7 @@ ALTERATIONS = {
 }
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("inlined", [0, 10], ids=["files", "inlined"])
 @pytest.mark.parametrize("alteration", ALTERATIONS)
 def test_compaction_preserves_altered_columns(

@@ -14,6 +14,8 @@ from swanlake.lake.model.operations import Commit
 from tests.integration.lake.compaction_harness import CompactionCase, PlainRunner, Version, new_case
 from tests.integration.lake.fixtures import LakeHarness, attach
 
+pytestmark = pytest.mark.covering(2)
+
 TABLE = "CREATE TABLE {t} (i INTEGER, s VARCHAR)"
 
 

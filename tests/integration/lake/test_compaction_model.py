@@ -42,7 +42,7 @@ SEED = int(os.environ.get("COMPACTION_SEED") or random.randrange(1 << 32))
 FIXTURE_IS_CLEARED = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 
 
-@settings(max_examples=5, derandomize=True, suppress_health_check=FIXTURE_IS_CLEARED)
+@settings(max_examples=3, derandomize=True, suppress_health_check=FIXTURE_IS_CLEARED)
 @given(statements=HISTORIES)
 def test_compaction_changes_no_version(harness: LakeHarness, statements: list[str]) -> None:
     check_history(harness, statements)

@@ -155,7 +155,7 @@ def test_concurrent_appends_to_one_table_succeed_in_snapshot_order(
     sales: Catalog,
     duck: duckdb.DuckDBPyConnection,
 ) -> None:
-    check_appends_to_one_table(workers, address, lake, sales, duck, rounds=10)
+    check_appends_to_one_table(workers, address, lake, sales, duck, rounds=5)
 
 
 @pytest.mark.slow
@@ -203,7 +203,7 @@ def test_concurrent_appends_to_different_tables_succeed(
     sales: Catalog,
     duck: duckdb.DuckDBPyConnection,
 ) -> None:
-    check_appends_to_different_tables(workers, address, lake, sales, duck, rounds=8)
+    check_appends_to_different_tables(workers, address, lake, sales, duck, rounds=4)
 
 
 @pytest.mark.slow
@@ -244,7 +244,7 @@ def test_tables_and_schemas_created_concurrently_have_distinct_ids(
     duck: duckdb.DuckDBPyConnection,
     job: Any,
 ) -> None:
-    check_concurrent_creates(workers, address, lake, sales, duck, job, rounds=8)
+    check_concurrent_creates(workers, address, lake, sales, duck, job, rounds=4)
 
 
 @pytest.mark.slow
@@ -280,7 +280,7 @@ def check_concurrent_creates(
 def test_catalogs_created_concurrently_are_complete_and_names_unique(
     workers: WorkerPool, address: LakeAddress, lake: Lake, duck: duckdb.DuckDBPyConnection
 ) -> None:
-    check_concurrent_catalogs(workers, address, lake, duck, rounds=2)
+    check_concurrent_catalogs(workers, address, lake, duck, rounds=1)
 
 
 @pytest.mark.slow
@@ -320,7 +320,7 @@ def test_forks_during_appends_equal_their_parent_at_the_fork_point(
     sales: Catalog,
     duck: duckdb.DuckDBPyConnection,
 ) -> None:
-    check_forks_during_appends(workers, address, lake, sales, duck, rounds=2)
+    check_forks_during_appends(workers, address, lake, sales, duck, rounds=1)
 
 
 @pytest.mark.slow

@@ -347,6 +347,7 @@ def _in(ids: set[int]) -> str:
     return ", ".join(map(str, ids)) or "NULL"
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("seed", range(2))
 def test_random_histories_of_forks_keep_exactly_the_needed_files(
     harness: LakeHarness, seed: int

@@ -21,6 +21,24 @@ from tests.integration.writes.both_sides import (
 from tests.server_process import ServerProcess
 from tests.stock_duckdb import stock_duckdb
 
+#: The scripts that always run without native statements, too.
+_WITHOUT_NATIVE = {"copy", "queries", "refusals", "rows", "subqueries and views", "types"}
+
+
+@pytest.hookimpl(tryfirst=True)  # before slow tests are deselected
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Makes most scripts, and tests of inlined rows, slow tests without native statements.
+
+    They compare what the stock extension does in a server with what it does in stock DuckDB.
+    """
+    for item in items:
+        parameters = item.callspec.params if hasattr(item, "callspec") else {}
+        if parameters.get("native") == "off" and (
+            parameters.get("inline_limit")
+            or parameters.get("subject", "rows") not in _WITHOUT_NATIVE
+        ):
+            item.add_marker(pytest.mark.slow)
+
 
 @pytest.fixture(scope="module", params=["on", "off"])
 def native(request: pytest.FixtureRequest) -> str:
@@ -30,10 +48,17 @@ def native(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def writes(native: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Writes]:
+def threads() -> str:
+    """The number of DuckDB's threads in the module's server; a module may override it."""
+    return "1"
+
+
+@pytest.fixture(scope="module")
+def writes(native: str, threads: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Writes]:
     home = tmp_path_factory.mktemp("writes") / "home"
+    environment = {"SWANLAKE_NATIVE_STATEMENTS": native, "SWANLAKE_DUCKDB_THREADS": threads}
     with (
-        ServerProcess(home, SWANLAKE_NATIVE_STATEMENTS=native) as server,
+        ServerProcess(home, **environment) as server,
         Lake.open(home / "catalogs", home / "data") as lake,
     ):
         writes = Writes(server, lake, is_native=native == "on")
@@ -71,17 +96,29 @@ def other_program(writes: Writes) -> Iterator[duckdb.DuckDBPyConnection]:
         yield connection
 
 
+@pytest.fixture(scope="module")
+def keeps_schemas() -> bool:
+    """Whether the schemas of the server remain after their tests; a module may override it."""
+    return False
+
+
 @pytest.fixture
 def schema(
-    request: pytest.FixtureRequest, writes: Writes, ours: Ours, stock: Stock
+    request: pytest.FixtureRequest, writes: Writes, ours: Ours, stock: Stock, keeps_schemas: bool
 ) -> Iterator[str]:
-    """A schema for one test, in use on both sides. Files that the test leaves are deleted."""
+    """A schema for one test, in use on both sides. Files that the test leaves are deleted.
+
+    It is dropped after the test: every statement of the extension reads the names of all tables.
+    """
     name = re.sub(r"\W+", "_", request.node.name)
     for side in (stock, ours):
         for sql in ("CREATE SCHEMA IF NOT EXISTS swanlake.other", f"CREATE SCHEMA swanlake.{name}"):
             side.run(sql)
         side.run(f"USE swanlake.{name}")
     yield name
+    for side in (stock,) if keeps_schemas else (stock, ours):
+        for sql in ("ROLLBACK", "USE swanlake.main", f"DROP SCHEMA swanlake.{name} CASCADE"):
+            side.run(sql)
     writes.delete_orphans()
 
 

@@ -36,6 +36,18 @@ from tests.waiting import eventually
 _ENDLESS = f"SELECT range, 'x' {ENDLESS_ROWS}"
 
 
+@pytest.fixture(scope="module")
+def threads() -> str:
+    """Several: each writes files of its own, and each can fail."""
+    return "2"
+
+
+@pytest.fixture(scope="module")
+def keeps_schemas() -> bool:
+    """The last test reads the tables of all others."""
+    return True
+
+
 # ---- the same as stock ---------------------------------------------------------------------------
 
 

@@ -130,7 +130,7 @@ SCRIPTS = {
 }
 
 
-@pytest.mark.parametrize("inlined", [0, 10], ids=["files", "inlined"])
+@pytest.mark.parametrize("inline_limit", [0, 10], ids=["files", "metadata"])
 @pytest.mark.parametrize("subject", SCRIPTS)
 def test_outcome_is_that_of_stock(
     writes: Writes,
@@ -138,11 +138,11 @@ def test_outcome_is_that_of_stock(
     stock_transcript: Callable[..., Transcript],
     schema: str,
     subject: str,
-    inlined: int,
+    inline_limit: int,
 ) -> None:
     script = [*_TABLES, *map(str.strip, SCRIPTS[subject].strip().splitlines())]
-    expected = stock_transcript(subject, script, inlined, each_content=writes.is_native)
-    set_inline_limit(ours, schema, inlined)
+    expected = stock_transcript(subject, script, inline_limit, each_content=writes.is_native)
+    set_inline_limit(ours, schema, inline_limit)
     found = play(ours, script, {"{schema}": schema}, each_content=writes.is_native)
     assert found == expected
     assert writes.orphans(schema) == []

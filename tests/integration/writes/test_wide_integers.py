@@ -53,6 +53,7 @@ def test_sum_of_a_bigint_is_stored_exactly(schema: str, ours: Ours, native_only:
     assert ours.run("SELECT total::VARCHAR FROM s") == [(str(ODD),)]
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize(
     "column",
     ["HUGEINT", "UHUGEINT", "HUGEINT[]", "STRUCT(h HUGEINT)"],

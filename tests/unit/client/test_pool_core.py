@@ -1059,8 +1059,9 @@ class AnyOrder(RuleBasedStateMachine):
         assert script.core.stats().waiting == 0
 
 
-def test_any_order_of_events() -> None:
-    examples = 10 * settings().max_examples
+@pytest.mark.parametrize("times", [10, pytest.param(100, marks=pytest.mark.slow)])
+def test_any_order_of_events(times: int) -> None:
+    examples = times * settings().max_examples
     AnyOrder.reached.clear()
     run_state_machine_as_test(
         AnyOrder, settings=settings(max_examples=examples, stateful_step_count=40)
