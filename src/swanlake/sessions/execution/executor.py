@@ -189,5 +189,8 @@ class StatementExecutor:
         with self._queue_tables.empty(views):
             self.session.retry_with_catalogs(
                 statement,
+                if not statement.parameters and not chosen.reads_queue:
+                    self.enqueue.stage(statement, chosen)  # raises if the table does not exist
+                    return
                 lambda: describe(connection, prepared, statement, procedure, target, values),
             )

@@ -1,13 +1,14 @@
-"""Arrow passthrough: client rows that go into the queue without DuckDB.
+"""Arrow passthrough: rows that go into the queue without DuckDB.
 
-A bound INSERT whose every value is a parameter, or a bulk ingestion, brings Arrow columns. If they
-have the types of the table already, DuckDB would only copy them.
+A bound INSERT whose every value is a parameter, or a bulk ingestion, brings Arrow columns, and
+literals are read into Arrow columns. If they have the types of the table already, DuckDB would only
+copy them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +18,9 @@ from swanlake.errors import Code, InvalidRequest, QueryError
 from swanlake.lake.model.layout import Column, Table
 from swanlake.queue.names import QUEUE
 from swanlake.sessions.execution.client_rows import CLIENT_ROWS
-from swanlake.sessions.native.insert_rows import match_columns
+from swanlake.sessions.native.insert_rows import literal_insert, match_columns
 from swanlake.sql.insert import InsertHead
+from swanlake.sql.statement import Statement
 
 _ALL = re.compile(rf"FROM\s+{CLIENT_ROWS}\s*;?\s*")
 _CHOSEN = re.compile(rf"SELECT\s+((?:{CLIENT_ROWS}\.c\d+\s*,?\s*)+)\s+FROM\s+{CLIENT_ROWS}\s*;?\s*")
@@ -29,25 +31,40 @@ Convert = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class ArrowPassthrough:
-    """Client rows as batches of the queue."""
+    """Rows as batches of the queue."""
 
     rows: Any
     schema: Any
     layout: Table
-    #: For each column of the table the index of its client column, and the conversion.
+    #: For each column of the table the index of its column among the rows, and the conversion.
     columns: list[tuple[int | None, Convert]]
 
     @classmethod
-    def plan(
+    def of_client_rows(
         cls, body: str, head: InsertHead, rows: Any, schema: Any, layout: Table
     ) -> ArrowPassthrough | None:
-        """The rows for the queue; None if DuckDB must evaluate the INSERT or convert a value.
+        """The client's rows; None if DuckDB must evaluate the INSERT or convert a value.
 
         ``body`` is the text of the INSERT after its head.
         """
         sources = _match_columns(body, head, rows.schema, layout)
-        if sources is None:
+        return None if sources is None else cls._plan(sources, rows, schema, layout)
+
+    @classmethod
+    def of_literals(
+        cls, statement: Statement, head: InsertHead, schema: Any, layout: Table
+    ) -> ArrowPassthrough | None:
+        """The rows of an INSERT of literals; None if DuckDB must evaluate it."""
+        rows = literal_insert(statement, head, layout)
+        if rows is None:
             return None
+        batches = pa.RecordBatchReader.from_batches(rows.schema, rows.to_batches())
+        return cls._plan(range(rows.num_columns), batches, schema, layout)
+
+    @classmethod
+    def _plan(
+        cls, sources: Sequence[int | None], rows: Any, schema: Any, layout: Table
+    ) -> ArrowPassthrough | None:
         columns: list[tuple[int | None, Convert]] = []
         for column, field, index in zip(layout.columns, schema, sources, strict=True):
             if index is None:
