@@ -11,6 +11,7 @@ from duckdb import StatementType
 
 from swanlake.engine.errors import ENGINE_ERRORS
 from swanlake.errors import InvalidRequest, NotFound
+from swanlake.sessions.execution.descriptions import Description, DescriptionCache
 from swanlake.sessions.execution.engine_executor import EngineExecutor
 from swanlake.sessions.execution.engine_session import STATEMENT_ERRORS, EngineSession
 from swanlake.sessions.execution.parser import StatementParser
@@ -26,6 +27,7 @@ from swanlake.sessions.execution.router import (
     enqueue_head,
     route,
 )
+from swanlake.sessions.native.analysis import StatementAnalysis
 from swanlake.sessions.native.executor import NativeExecutor
 from swanlake.sessions.procedures.registry import run_procedure
 from swanlake.sessions.queue.enqueue import EnqueueExecutor
@@ -44,7 +46,9 @@ class StatementExecutor:
         self._parser = StatementParser(session)
         self._queue_tables = QueueTables(session, self._parser)
         self.enqueue = EnqueueExecutor(session, self._queue_tables)
-        self._native = NativeExecutor(session, self._parser)
+        analysis = StatementAnalysis(session)
+        self._native = NativeExecutor(session, self._parser, analysis)
+        self._descriptions = DescriptionCache(session, analysis)
         self._engine = EngineExecutor(session, self._queue_tables)
 
     def parse(self, sql: str) -> list[Statement]:
@@ -173,10 +177,21 @@ class StatementExecutor:
         procedure = target = None
         views: Views = {}
         chosen = self._route(statement)
+        # A native read depends on no state of the session.
+        is_lasting = (
+            isinstance(chosen, NativeRead) and values is None and len(prepared.statements) == 1
+        )
+        if is_lasting and (known := self._descriptions.get(statement)) is not None:
+            prepared.dataset_schema = known.dataset_schema
+            prepared.parameter_schema = known.parameter_schema
+            return
         if isinstance(chosen, Procedure):
             procedure = chosen.procedure
         elif isinstance(chosen, Enqueue):
             try:
+                if not statement.parameters and not chosen.reads_queue:
+                    self.enqueue.stage(statement, chosen)  # raises if the table does not exist
+                    return
                 plan = self.enqueue.plan(statement, chosen)
             except NotFound:
                 if self.enqueue.creates_tables:
@@ -189,8 +204,8 @@ class StatementExecutor:
         with self._queue_tables.empty(views):
             self.session.retry_with_catalogs(
                 statement,
-                if not statement.parameters and not chosen.reads_queue:
-                    self.enqueue.stage(statement, chosen)  # raises if the table does not exist
-                    return
                 lambda: describe(connection, prepared, statement, procedure, target, values),
             )
+        if is_lasting:
+            description = Description(prepared.dataset_schema, prepared.parameter_schema)
+            self._descriptions.put(statement, description)

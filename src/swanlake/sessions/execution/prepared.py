@@ -45,9 +45,8 @@ class PreparedStatement:
     parameter_schema: Any = EMPTY_SCHEMA
     bound: list[Any] | None = None
     described_at: float = field(default_factory=time.monotonic)
-    #: The latest execution, and whether it ended at once.
+    #: The latest execution.
     last_run: Run | None = None
-    was_quick: bool = False
 
     def __post_init__(self) -> None:
         if any(statement.parameters for statement in self.statements[:-1]):
