@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from datetime import date, datetime
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -128,6 +129,7 @@ def _default(column: Column) -> str:
     return literal(text) if column.type in ("varchar", "date", "timestamp") else text
 
 
+@lru_cache(maxsize=256)
 def _reading(type_: str) -> tuple[pa.DataType, Callable[[str], Any]]:
     """The Arrow type of a column, and what reads its literals."""
     if size := decimal_size(type_):

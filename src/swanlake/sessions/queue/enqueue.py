@@ -22,7 +22,7 @@ from swanlake.queue.names import QUEUE
 from swanlake.sessions.execution.engine_session import STATEMENT_ERRORS, EngineSession
 from swanlake.sessions.execution.names import TableName
 from swanlake.sessions.execution.router import Enqueue, enqueue_head, refused
-from swanlake.sessions.queue.passthrough import ArrowPassthrough
+from swanlake.sessions.queue.passthrough import ArrowPassthrough, ClientRowPlans
 from swanlake.sessions.queue.tables import QueueTables, Views
 from swanlake.sessions.results.stream import Outcome
 from swanlake.sessions.run import Run
@@ -53,6 +53,7 @@ class EnqueueExecutor:
         self._queue = session.services.queue
         self._takes_literals = session.services.native.literals
         self._staging = StagingTables(session, "__duckling_queue_staging_", checks_storable=True)
+        self._client_rows = ClientRowPlans()
         #: The rows of several INSERTs that are stored together.
         self._batches: list[tuple[CachedTable, Any]] | None = None
 
@@ -179,8 +180,7 @@ class EnqueueExecutor:
         """The rows of an INSERT that needs no engine; None for every other."""
         rows, head, layout = self._session.client_rows.rows, route.head, staging.target.layout
         if rows is not None:
-            _, body = statement.split_at(0, head.body)
-            return ArrowPassthrough.of_client_rows(body, head, rows, staging.schema, layout)
+            return self._client_rows.plan(statement, head, rows, staging.schema, layout)
         if not self._takes_literals or parameters or statement.parameters:
             return None
         return ArrowPassthrough.of_literals(statement, head, staging.schema, layout)

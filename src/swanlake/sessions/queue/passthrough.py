@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from swanlake._internal.lru_cache import LruCache
 from swanlake.errors import Code, InvalidRequest, QueryError
 from swanlake.lake.model.layout import Column, Table
 from swanlake.queue.names import QUEUE
@@ -27,6 +28,8 @@ _CHOSEN = re.compile(rf"SELECT\s+((?:{CLIENT_ROWS}\.c\d+\s*,?\s*)+)\s+FROM\s+{CL
 _NUMBER = re.compile(rf"{CLIENT_ROWS}\.c(\d+)")
 
 Convert = Callable[[Any], Any]
+#: For each column of the table the index of its column among the rows, and the conversion.
+Columns = Sequence[tuple[int | None, Convert]]
 
 
 @dataclass(frozen=True)
@@ -36,19 +39,7 @@ class ArrowPassthrough:
     rows: Any
     schema: Any
     layout: Table
-    #: For each column of the table the index of its column among the rows, and the conversion.
-    columns: list[tuple[int | None, Convert]]
-
-    @classmethod
-    def of_client_rows(
-        cls, body: str, head: InsertHead, rows: Any, schema: Any, layout: Table
-    ) -> ArrowPassthrough | None:
-        """The client's rows; None if DuckDB must evaluate the INSERT or convert a value.
-
-        ``body`` is the text of the INSERT after its head.
-        """
-        sources = _match_columns(body, head, rows.schema, layout)
-        return None if sources is None else cls._plan(sources, rows, schema, layout)
+    columns: Columns
 
     @classmethod
     def of_literals(
@@ -58,25 +49,8 @@ class ArrowPassthrough:
         rows = literal_insert(statement, head, layout)
         if rows is None:
             return None
-        batches = pa.RecordBatchReader.from_batches(rows.schema, rows.to_batches())
-        return cls._plan(range(rows.num_columns), batches, schema, layout)
-
-    @classmethod
-    def _plan(
-        cls, sources: Sequence[int | None], rows: Any, schema: Any, layout: Table
-    ) -> ArrowPassthrough | None:
-        columns: list[tuple[int | None, Convert]] = []
-        for column, field, index in zip(layout.columns, schema, sources, strict=True):
-            if index is None:
-                if column.default is not None or not column.nullable:
-                    return None
-                columns.append((None, _unchanged))
-                continue
-            convert = _conversion(rows.schema.field(index).type, field.type, column)
-            if convert is None:
-                return None
-            columns.append((index, convert))
-        return cls(rows, schema, layout, columns)
+        columns = _conversions(range(rows.num_columns), rows.schema, schema, layout)
+        return None if columns is None else cls(rows.to_batches(), schema, layout, columns)
 
     def __iter__(self) -> Iterator[Any]:
         for batch in self.rows:
@@ -105,6 +79,63 @@ class ArrowPassthrough:
                 code=Code.INVALID_ARGUMENT,
             )
         return convert(values)
+
+
+@dataclass(frozen=True)
+class _ClientRowPlan:
+    """The columns of an INSERT of client rows, for rows and a table of these types."""
+
+    sent: Any
+    schema: Any
+    layout_columns: tuple[Column, ...]
+    #: None if DuckDB must evaluate the INSERT.
+    columns: Columns | None
+
+    def fits(self, sent: Any, schema: Any, layout: Table) -> bool:
+        is_same_table = self.schema == schema and self.layout_columns == layout.columns
+        return is_same_table and bool(self.sent == sent)
+
+
+class ClientRowPlans:
+    """How the client rows of INSERTs become rows of the queue; each text is looked at once."""
+
+    def __init__(self) -> None:
+        self._plans: LruCache[_ClientRowPlan] = LruCache()
+
+    def plan(
+        self, statement: Statement, head: InsertHead, rows: Any, schema: Any, layout: Table
+    ) -> ArrowPassthrough | None:
+        """The client's rows; None if DuckDB must evaluate the INSERT or convert a value."""
+        plan = self._plans.get(statement.text)
+        if plan is None or not plan.fits(rows.schema, schema, layout):
+            _, body = statement.split_at(0, head.body)
+            sources = _match_columns(body, head, rows.schema, layout)
+            columns = (
+                None if sources is None else _conversions(sources, rows.schema, schema, layout)
+            )
+            plan = _ClientRowPlan(rows.schema, schema, layout.columns, columns)
+            self._plans.put(statement.text, plan)
+        return (
+            None if plan.columns is None else ArrowPassthrough(rows, schema, layout, plan.columns)
+        )
+
+
+def _conversions(
+    sources: Sequence[int | None], sent: Any, schema: Any, layout: Table
+) -> Columns | None:
+    """The column and the conversion for each column of the table; None if DuckDB must convert."""
+    columns: list[tuple[int | None, Convert]] = []
+    for column, field, index in zip(layout.columns, schema, sources, strict=True):
+        if index is None:
+            if column.default is not None or not column.nullable:
+                return None
+            columns.append((None, _unchanged))
+            continue
+        convert = _conversion(sent.field(index).type, field.type, column)
+        if convert is None:
+            return None
+        columns.append((index, convert))
+    return columns
 
 
 def _match_columns(
