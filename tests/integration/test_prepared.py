@@ -243,11 +243,12 @@ def test_prepare_describes_the_table_as_it_is_now(connect: Callable[..., Any]) -
     sql = "SELECT *, upper(s) AS u FROM described WHERE i = ?"
 
     def described() -> list[tuple[str, str]]:
-        parameters = reader.adbc_prepare(sql)
-        schema = reader.adbc_execute_schema(sql)
-        return [(field.name, str(field.type)) for field in [*parameters, *schema]]
+        with reader.cursor() as cursor:  # a cursor prepares the same text once
+            fields = [*cursor.adbc_prepare(sql), *cursor.adbc_execute_schema(sql)]
+        return [(field.name, str(field.type)) for field in fields]
 
-    with connect().cursor() as reader, connect().cursor() as writer:
+    reader = connect()
+    with connect().cursor() as writer:
         writer.execute("CREATE TABLE described (i INTEGER, s VARCHAR)")
         text = ("s", "string"), ("u", "string")
         assert described() == described() == [("1", "int32"), ("i", "int32"), *text]
@@ -256,7 +257,8 @@ def test_prepare_describes_the_table_as_it_is_now(connect: Callable[..., Any]) -
         writer.execute("CREATE MACRO upper(x) AS 7")
         assert described()[-1] == ("u", "int32")
         writer.execute("DROP MACRO upper")
-        reader.execute("CREATE TEMP TABLE described AS SELECT 1::TINYINT AS i, 'a' AS s")
+        with reader.cursor() as cursor:
+            cursor.execute("CREATE TEMP TABLE described AS SELECT 1::TINYINT AS i, 'a' AS s")
         assert described() == [("1", "int8"), ("i", "int8"), *text]
 
 

@@ -13,7 +13,11 @@ import pytest
 
 from swanlake.errors import CatalogUnreachable, NotFound
 from swanlake.lake.model.layout import Column, Table
-from swanlake.sessions.execution.descriptions import Description, DescriptionCache
+from swanlake.sessions.execution.descriptions import (
+    Description,
+    DescriptionCache,
+    InsertedParameters,
+)
 from swanlake.sessions.native.analysis import StatementAnalysis
 from swanlake.sql.statement import Statement, parse
 from tests.unit.queue.samples import layout
@@ -124,3 +128,22 @@ def test_change_ends_a_description(
     cache.put(query, DESCRIPTION)
     vars(lake).update(change)
     assert cache.get(query) is None
+
+
+def test_parameters_of_an_insert_have_the_types_of_their_columns(
+    connection: duckdb.DuckDBPyConnection,
+) -> None:
+    inserted = InsertedParameters()
+    columns = pa.schema([("a", pa.int64()), ("b", pa.bool8())])
+    query = statement(connection, "INSERT INTO t (b, a) VALUES (?, ?)")
+    expected = pa.schema([("1", pa.bool_()), ("2", pa.int64())])
+    assert inserted.get(query, columns) == expected
+    assert inserted.get(query, columns) is inserted.get(query, columns)
+    altered = pa.schema([("a", pa.int32()), ("b", pa.string())])
+    expected = pa.schema([("1", pa.string()), ("2", pa.int32())])
+    assert inserted.get(query, altered) == expected
+    expression = statement(connection, "INSERT INTO t VALUES (? + 1, ?)")
+    assert inserted.get(expression, columns) is None
+    assert inserted.get(statement(connection, "INSERT INTO t VALUES (1, true)"), columns) == (
+        pa.schema([])
+    )

@@ -14,6 +14,7 @@ from swanlake._internal.lru_cache import LruCache
 from swanlake.errors import SwanLakeError
 from swanlake.lake.model.layout import Column
 from swanlake.sessions.execution.engine_session import EngineSession
+from swanlake.sessions.execution.prepared import EMPTY_SCHEMA, inserted_parameters
 from swanlake.sessions.native.analysis import StatementAnalysis
 from swanlake.sql.reads import PlainQuery
 from swanlake.sql.statement import Statement
@@ -33,6 +34,24 @@ class _Entry:
     description: Description
     #: The columns that the tables of the query had.
     columns: list[tuple[Column, ...]]
+
+
+class InsertedParameters:
+    """The parameters of INSERTs of which each is a whole value; each text is looked at once."""
+
+    def __init__(self) -> None:
+        #: With the columns of the table for which they hold.
+        self._schemas: LruCache[tuple[Any, Any]] = LruCache()
+
+    def get(self, insert: Statement, columns: Any) -> Any | None:
+        """The parameters with the types of their columns; None if DuckDB must infer a type."""
+        if not insert.parameters:  # its literals make each text a new one
+            return EMPTY_SCHEMA
+        known = self._schemas.get(insert.text)
+        if known is None or known[0] != columns:
+            known = (columns, inserted_parameters(insert, columns))
+            self._schemas.put(insert.text, known)
+        return known[1]
 
 
 class DescriptionCache:

@@ -11,7 +11,11 @@ from duckdb import StatementType
 
 from swanlake.engine.errors import ENGINE_ERRORS
 from swanlake.errors import InvalidRequest, NotFound
-from swanlake.sessions.execution.descriptions import Description, DescriptionCache
+from swanlake.sessions.execution.descriptions import (
+    Description,
+    DescriptionCache,
+    InsertedParameters,
+)
 from swanlake.sessions.execution.engine_executor import EngineExecutor
 from swanlake.sessions.execution.engine_session import STATEMENT_ERRORS, EngineSession
 from swanlake.sessions.execution.parser import StatementParser
@@ -49,6 +53,7 @@ class StatementExecutor:
         analysis = StatementAnalysis(session)
         self._native = NativeExecutor(session, self._parser, analysis)
         self._descriptions = DescriptionCache(session, analysis)
+        self._inserted = InsertedParameters()
         self._engine = EngineExecutor(session, self._queue_tables)
 
     def parse(self, sql: str) -> list[Statement]:
@@ -189,8 +194,10 @@ class StatementExecutor:
             procedure = chosen.procedure
         elif isinstance(chosen, Enqueue):
             try:
-                if not statement.parameters and not chosen.reads_queue:
-                    self.enqueue.stage(statement, chosen)  # raises if the table does not exist
+                columns = self.enqueue.stage(statement, chosen).schema
+                known = None if chosen.reads_queue else self._inserted.get(statement, columns)
+                if known is not None:
+                    prepared.parameter_schema = known
                     return
                 plan = self.enqueue.plan(statement, chosen)
             except NotFound:
