@@ -38,6 +38,11 @@ def at_least(factor: float) -> Target:
     return Target(f">= {factor:g}", lambda baseline, swanlake: swanlake >= baseline * factor)
 
 
+def at_most_in_all(most: float, unit: str) -> Target:
+    """SwanLake needs at most this much, whatever the baseline needs."""
+    return Target(f"<= {most:g} {unit}".rstrip(), lambda baseline, swanlake: swanlake <= most)
+
+
 def at_most_more(difference: float, unit: str) -> Target:
     """SwanLake needs at most this much more than the baseline."""
     return Target(

@@ -124,6 +124,45 @@ def test_rows_are_those_of_the_extension(deployment: Deployment, extension_serve
     assert not any((status["lake_reads"] | status["lake_writes"]).values())
 
 
+#: Queries of no table, with what they are bound to.
+CONSTANTS: list[tuple[str, list[object] | None]] = [
+    ("SELECT 42 AS answer", None),
+    ("SELECT 1 + 1, upper('a') || 'b', 'x' AS \"a b\", NULL, 7 / 2, -0.0, 1e308", None),
+    ("SELECT ?, ? + 1 AS n, ?::VARCHAR", ["a", 2, 3.5]),
+    ("SELECT $2, $1", [1, None]),
+    ("SELECT DATE '2024-01-01' + INTERVAL 1 DAY, '2024-01-01'::TIMESTAMPTZ", None),
+    ("SELECT * FROM (SELECT 1 AS a UNION ALL SELECT 2) ORDER BY a DESC LIMIT 1", None),
+    ("SELECT current_schema(), current_catalog", None),
+    ("SELECT 'nan'::DOUBLE, 5::HUGEINT, true, x'00'::BLOB", None),
+]
+
+
+@pytest.mark.parametrize(("sql", "values"), CONSTANTS)
+def test_query_of_no_table_gives_the_row_of_the_extension(
+    deployment: Deployment, extension_server: int, sql: str, values: list[object] | None
+) -> None:
+    found = []
+    for server in (0, extension_server):
+        with connect(deployment.servers[server].url) as client:
+            found.append(client.query(sql, values).table)
+    native, expected = found
+    assert native.schema == expected.schema
+    assert sorted_rows(native) == sorted_rows(expected)
+
+
+def test_error_of_a_query_of_no_table_is_that_of_the_extension(
+    deployment: Deployment, extension_server: int
+) -> None:
+    catalog = deployment.new_catalog()
+    for sql in ("SELECT 'x'::INTEGER", "SELECT missing", "SELECT 1 +"):
+        messages = []
+        for server in (0, extension_server):
+            with pytest.raises(CALL_ERRORS) as error:
+                catalog.session(server)(sql)
+            messages.append(str(error.value).split("query id")[0])
+        assert messages[0] == messages[1]
+
+
 @pytest.fixture
 def stock(
     deployment: Deployment,
@@ -403,6 +442,8 @@ def test_names_outside_the_lake_do_not_hide_those_of_the_lake(
         "UPDATE t SET s = upper(s)",
         "DELETE FROM t WHERE upper(s) = 'mine'",
         "INSERT INTO t SELECT id, upper(s) FROM t",
+        "SELECT upper('a'), 1 + 1",
+        "INSERT INTO t SELECT 7, upper('a')",
     ],
 )
 def test_macros_of_the_lake_hide_functions(

@@ -239,6 +239,29 @@ def test_prepared_statement_follows_changes_of_the_table(connect: Callable[..., 
         assert rows(reader, sql, (0,)) == [(9,)]
 
 
+def test_prepare_describes_the_table_as_it_is_now(connect: Callable[..., Any]) -> None:
+    sql = "SELECT *, upper(s) AS u FROM described WHERE i = ?"
+
+    def described() -> list[tuple[str, str]]:
+        with reader.cursor() as cursor:  # a cursor prepares the same text once
+            fields = [*cursor.adbc_prepare(sql), *cursor.adbc_execute_schema(sql)]
+        return [(field.name, str(field.type)) for field in fields]
+
+    reader = connect()
+    with connect().cursor() as writer:
+        writer.execute("CREATE TABLE described (i INTEGER, s VARCHAR)")
+        text = ("s", "string"), ("u", "string")
+        assert described() == described() == [("1", "int32"), ("i", "int32"), *text]
+        writer.execute("ALTER TABLE described ALTER i SET DATA TYPE BIGINT")
+        assert described() == [("1", "int64"), ("i", "int64"), *text]
+        writer.execute("CREATE MACRO upper(x) AS 7")
+        assert described()[-1] == ("u", "int32")
+        writer.execute("DROP MACRO upper")
+        with reader.cursor() as cursor:
+            cursor.execute("CREATE TEMP TABLE described AS SELECT 1::TINYINT AS i, 'a' AS s")
+        assert described() == [("1", "int8"), ("i", "int8"), *text]
+
+
 def test_prepared_insert_runs_again_with_more_rows(cursor: Any) -> None:
     cursor.execute("CREATE TABLE repeated (i INTEGER)")
     sql = "INSERT INTO repeated VALUES (?)"

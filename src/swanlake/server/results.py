@@ -60,10 +60,10 @@ class Results:
 
         Some drivers cannot cancel a statement before they have the FlightInfo. So the answer does
         not wait for a read that takes long: it goes on in the background, and its DoGet waits for
-        it and raises its errors. A read that was quick the last time spares the change of thread.
+        it and raises its errors. A text that was quick the last time spares the change of thread.
         """
         schema = EMPTY_SCHEMA
-        if not prepared.was_quick:
+        if not session.was_quick(prepared):
             schema = session.describe_execution(run, prepared)
         prepared.last_run = run
         # A copy: the client may bind other rows before the statement begins.
@@ -72,11 +72,13 @@ class Results:
             started = time.monotonic()
             outcome = execute()
             run.keep_result()
-            prepared.was_quick = time.monotonic() - started < _ANSWER_SECONDS
+            is_quick = time.monotonic() - started < _ANSWER_SECONDS
+            session.record_speed(prepared, is_quick=is_quick)
             return self.info(outcome, descriptor, call)
         pending = self._registry.start(run, execute, schema)
-        prepared.was_quick = pending.ends_within(_ANSWER_SECONDS)
-        if prepared.was_quick:
+        is_quick = pending.ends_within(_ANSWER_SECONDS)
+        session.record_speed(prepared, is_quick=is_quick)
+        if is_quick:
             return self.info(pending.outcome(), descriptor, call)
         self._registry.add_result(pending)
         schema = announced_schema(schema, call)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -26,6 +27,11 @@ from swanlake.sessions.results.stream import Outcome
 from swanlake.sessions.run import Run
 from swanlake.sessions.session import Session
 
+#: With its event engine, gRPC reads sockets on threads of their own and wakes the thread that waits
+#: for a call. Without it, that thread reads the socket itself: two context switches fewer for each
+#: message. Users can still set the variable.
+_GRPC_EXPERIMENTS = "-event_engine_listener"
+
 
 class SwanLakeService(flight.FlightServerBase):
     """Answers Flight SQL with the sessions of one registry."""
@@ -42,6 +48,7 @@ class SwanLakeService(flight.FlightServerBase):
         self._scopes = StatementScopes(settings, registry)
         self._results = Results(registry)
         self._actions = FlightActions(self._scopes, grants)
+        os.environ.setdefault("GRPC_EXPERIMENTS", _GRPC_EXPERIMENTS)
         super().__init__(
             location,
             auth_handler=HandshakeHandler(),

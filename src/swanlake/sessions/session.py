@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import duckdb
 
+from swanlake._internal.lru_cache import LruCache
 from swanlake._internal.waiting import acquiring, wait
 from swanlake.errors import InvalidRequest, NotFound, QueryCancelled, SessionLost
 from swanlake.sessions.execution import binding
@@ -55,6 +56,8 @@ class Session:
         self._closed = False
         self._current: Run | None = None
         self._prepared: dict[bytes, PreparedStatement] = {}
+        #: Whether the latest execution of a prepared text was quick.
+        self._quick_texts: LruCache[bool] = LruCache()
 
     @property
     def transaction(self) -> TransactionState:
@@ -110,6 +113,14 @@ class Session:
         prepared = self.describe(run, sql, transaction)
         self._prepared[prepared.handle] = prepared
         return prepared
+
+    def was_quick(self, prepared: PreparedStatement) -> bool:
+        """True if the latest execution of a prepared text ended at once, under any handle."""
+        return self._quick_texts.get(prepared.sql) or False
+
+    def record_speed(self, prepared: PreparedStatement, *, is_quick: bool) -> None:
+        """Takes note of whether an execution ended at once."""
+        self._quick_texts.put(prepared.sql, is_quick)
 
     def prepared(self, handle: bytes) -> PreparedStatement:
         """The prepared statement of a handle of this session."""

@@ -5,6 +5,7 @@ Only as much of the text is looked at as the head is long, so an INSERT of megab
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -14,6 +15,8 @@ from swanlake.sql.quoting import unquoted
 from swanlake.sql.tokens import IncompleteText, TokenReader, tokenize
 
 _FIRST_LOOK = 1024
+#: The head of most INSERTs: no quotes, comments or parameters before the first row.
+_UP_TO_ROWS = re.compile(r"[^'\"$?/-]{0,1000}?\bVALUES\s*\(", re.IGNORECASE)
 #: The keywords with which a query begins.
 QUERY_WORDS = ("select", "values", "from", "with", "table", "pivot", "unpivot", "describe", "show")
 
@@ -40,7 +43,23 @@ class InsertHead:
 
 def insert_head(text: str) -> InsertHead | None:
     """The head of an INSERT that DuckDB could parse; None if the text is none."""
+    up_to_rows = _UP_TO_ROWS.match(text)
+    head = None if up_to_rows is None else _head_before_rows(up_to_rows[0])
+    if head is not None:
+        return head
     return _remembered_head(text) if len(text) <= _FIRST_LOOK else _head(text)
+
+
+@lru_cache(maxsize=1024)
+def _head_before_rows(start: str) -> InsertHead | None:
+    """The head of a text that begins so; None if the rest of the text matters.
+
+    Literals make each text a new one, and its head is the same.
+    """
+    try:
+        return _read(start, is_whole=False)
+    except (IncompleteText, duckdb.Error):
+        return None
 
 
 def _head(text: str) -> InsertHead | None:

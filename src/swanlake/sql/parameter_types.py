@@ -56,7 +56,7 @@ def _marked_texts(statement: Statement) -> Iterator[str]:
 
     DuckDB finds ``id + 'text'`` ambiguous, and infers a type for ``id + coalesce('text', id)``.
     """
-    parameters = list(find_parameters(statement.text))
+    parameters = find_parameters(statement.text)
     folded = {parameter.name for parameter in parameters if _is_folded(statement, parameter)}
     text = statement.body.encode()
     operands = {

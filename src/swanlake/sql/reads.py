@@ -54,6 +54,8 @@ class PlainQuery:
     aliases: frozenset[str]
     #: False if a value may depend on other rows, or stand for several columns.
     is_row_wise: bool
+    #: True if it calls functions, operators included, which macros of a catalog can hide.
+    calls_functions: bool
 
     def names_only(self, columns: Iterable[str]) -> bool:
         """True if each name is one of these columns, a table of the query, or an alias.
@@ -74,9 +76,9 @@ class PlainQuery:
 
 
 def plain_query(connection: duckdb.DuckDBPyConnection, text: str) -> PlainQuery | None:
-    """What a query reads; None if it is not plain, or reads no table."""
+    """What a query reads, if anything; None if it is not plain."""
     tree = read_syntax_tree(connection, text)
-    if tree is None or not tree.tables or not _is_plain(tree):
+    if tree is None or not _is_plain(tree):
         return None
     located = (_name_end(text.encode(), table) for table in tree.tables)
     ends = tuple(end for end in located if end is not None)
@@ -84,7 +86,8 @@ def plain_query(connection: duckdb.DuckDBPyConnection, text: str) -> PlainQuery 
         return None
     names = frozenset(chain.from_iterable(tree.columns))
     is_row_wise = not tree.expressions & _NOT_ROW_WISE
-    return PlainQuery(text, tree.tables, ends, names, tree.aliases, is_row_wise)
+    calls = bool(tree.functions)
+    return PlainQuery(text, tree.tables, ends, names, tree.aliases, is_row_wise, calls)
 
 
 def _is_plain(tree: SyntaxTree) -> bool:

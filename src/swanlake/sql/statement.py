@@ -147,7 +147,7 @@ class Statement:
     #: Cached by source: every batch bound to a prepared statement needs it.
     _over_rows: dict[str, str | None] = field(default_factory=dict, compare=False, repr=False)
 
-    @property
+    @cached_property
     def text(self) -> str:
         return self.parsed.query if self.written is None else self.written
 
@@ -170,7 +170,7 @@ class Statement:
         text = self.text.encode()
         return text[:start].decode(), text[end:].decode()
 
-    @property
+    @cached_property
     def type(self) -> StatementType:
         return StatementType.COPY_DATABASE if self.is_import else self.parsed.type
 
@@ -187,7 +187,7 @@ class Statement:
             return Kind.QUERY
         return Kind.CHANGE if self.is_change else Kind.COMMAND
 
-    @property
+    @cached_property
     def is_change(self) -> bool:
         """True if it changes rows, whether or not it returns them."""
         return self.type in _CHANGES
@@ -198,7 +198,7 @@ class Statement:
         names = self.parsed.named_parameters
         return tuple(sorted(names, key=lambda name: (int(name) if name.isdigit() else 0, name)))
 
-    @property
+    @cached_property
     def may_write(self) -> bool:
         """False only if the statement certainly changes nothing that other sessions can see."""
         if self.type == StatementType.COPY:
@@ -208,29 +208,29 @@ class Statement:
             return self._explains_by_doing
         return self.type not in _HARMLESS and not self.creates_temporary
 
-    @property
+    @cached_property
     def _explains_by_doing(self) -> bool:
         """True for EXPLAIN ANALYZE, which runs the statement that it explains."""
         if self.type != StatementType.EXPLAIN:
             return False
         return any(token.is_word("analyze") for token in self.tokens[1:3])
 
-    @property
+    @cached_property
     def may_delete_rows(self) -> bool:
         """True if it may delete or replace rows of a table."""
         return self.type in _DELETES
 
-    @property
+    @cached_property
     def changes_tables(self) -> bool:
         """True if it may create, alter or drop a table, or commit such a change."""
         return self.type in _DEFINITIONS
 
-    @property
+    @cached_property
     def is_setting(self) -> bool:
         """True for SET, RESET and USE, which a session repeats on a new connection."""
         return self.type in (StatementType.SET, StatementType.VARIABLE_SET)
 
-    @property
+    @cached_property
     def is_pragma(self) -> bool:
         """True for a PRAGMA that is neither a query nor a setting."""
         return self.type == StatementType.PRAGMA
@@ -248,19 +248,19 @@ class Statement:
         words = takewhile(lambda t: t.text != "=" and not t.is_word("to"), self.tokens[1:])
         return " ".join(word.text.lower() for word in words)
 
-    @property
+    @cached_property
     def creates_temporary(self) -> bool:
         if self.type != StatementType.CREATE:
             return False
         before = takewhile(lambda token: not token.is_word(*_CREATED), self.tokens[1:])
         return any(token.is_word("temp", "temporary") for token in before)
 
-    @property
+    @cached_property
     def attaches(self) -> bool:
         """True for ATTACH."""
         return self.type == StatementType.ATTACH
 
-    @property
+    @cached_property
     def removes_catalogs(self) -> bool:
         """True for DETACH and ATTACH OR REPLACE."""
         if self.type == StatementType.ATTACH:
@@ -296,14 +296,14 @@ class Statement:
             arguments.append(Argument(expression, keyword))
         return Call(name.text.strip('"').lower(), tuple(arguments))
 
-    @property
+    @cached_property
     def creates_session_state(self) -> bool:
         """True if it creates state that a new connection cannot rebuild by repeating it."""
         if self.creates_temporary or self._explains_by_doing:
             return True
         return self.type in (StatementType.ATTACH, StatementType.PREPARE, StatementType.CREATE_FUNC)
 
-    @property
+    @cached_property
     def may_create_session_macro(self) -> bool:
         """False only if it certainly creates no macro of the session."""
         if not self.creates_session_state or self.type == StatementType.ATTACH:
@@ -384,7 +384,7 @@ class Statement:
         parts, _, _ = reader.take_name()
         return parts or None
 
-    @property
+    @cached_property
     def changes_rows(self) -> bool:
         """True if it may insert, change or delete rows of a table."""
         if self.type == StatementType.CREATE:

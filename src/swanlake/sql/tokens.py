@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import duckdb
@@ -17,6 +18,8 @@ _PARAMETER = re.compile(rb"\$(\w+)|\?(\d*)")
 _KEYWORD = duckdb.token_type.keyword.value
 _OPERATOR = duckdb.token_type.operator.value
 _NAME = duckdb.token_type.identifier.value
+#: The parameters of longer texts are not cached.
+_MAX_CACHED = 1024
 
 
 class Token(NamedTuple):
@@ -151,11 +154,17 @@ class Parameter:
     position: int
 
 
-def find_parameters(sql: str) -> Iterator[Parameter]:
+def find_parameters(sql: str) -> tuple[Parameter, ...]:
     """Every parameter of the text in order: ``?``, ``$2``, ``$name``.
 
     Question marks are named by position, as DuckDB does: the first is ``1``.
     """
+    if "?" not in sql and "$" not in sql:
+        return ()
+    return _cached_parameters(sql) if len(sql) <= _MAX_CACHED else tuple(_parameters(sql))
+
+
+def _parameters(sql: str) -> Iterator[Parameter]:
     text = sql.encode()
     done = positional = 0
     for position, token in enumerate(tokenize(sql)):
@@ -170,6 +179,16 @@ def find_parameters(sql: str) -> Iterator[Parameter]:
             name = str(positional)
         done = found.end()
         yield Parameter(name, token.start, done, position)
+
+
+@lru_cache(maxsize=256)
+def _cached_parameters(sql: str) -> tuple[Parameter, ...]:
+    return tuple(_parameters(sql))
+
+
+def number_parameters(sql: str) -> str:
+    """The text with ``$1`` for the first ``?``, and so on."""
+    return substitute_parameters(sql, lambda name: f"${name}") if "?" in sql else sql
 
 
 def substitute_parameters(sql: str, replacement: Callable[[str], str]) -> str:

@@ -295,6 +295,13 @@ def test_batch_id_round_trips(producer: str, sequence: int) -> None:
     assert [batch.batch_id for batch in segment.batches] == [ingest]
 
 
+@pytest.mark.parametrize("producer", ["00000000", "0" * 9, "0" * 40])
+def test_batch_id_that_looks_like_an_empty_checksum_round_trips(producer: str) -> None:
+    batch_id = BatchId(producer, 1)
+    [stored] = segment_of(written([numbers(1)], ingests=[batch_id]).content).batches
+    assert stored.batch_id == batch_id
+
+
 def test_skipped_batches_are_not_read() -> None:
     names = [BatchId("p", 0), BatchId("p", 1), BatchId("q", 1)]
     content = written([numbers(0), numbers(1), numbers(2)], ingests=names).content

@@ -32,7 +32,7 @@ class Write:
         )
         self.catalog = MagicMock()
         self._prepared = PreparedCommit(self.catalog, change, table)
-        self._executor = NativeExecutor(MagicMock(), MagicMock())
+        self._executor = NativeExecutor(MagicMock(), MagicMock(), MagicMock())
 
     def commit(self, outcome: Committed | SwanLakeError, check: Any = lambda: None) -> None:
         self.catalog.commit.side_effect = [outcome]

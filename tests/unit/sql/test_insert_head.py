@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import duckdb
 import pytest
@@ -192,6 +193,42 @@ def test_head_is_independent_of_the_length_of_the_first_read(sql: str) -> None:
         assert head.body - padding == whole.body
         assert head.target_start - padding == whole.target_start
         assert head.target_end - padding == whole.target_end
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "INSERT INTO t VALUES (1)",
+        "insert into ü.t (ä, values) values(1, 2)",
+        "INSERT INTO t (values) VALUES (1)",
+        "INSERT INTO t (VALUES (1))",
+        "INSERT INTO values VALUES (1)",
+        "INSERT OR IGNORE INTO t BY NAME VALUES (1)",
+        "INSERT INTO t AS x VALUES (1)",
+        "INSERT INTO t SELECT * FROM (VALUES (1)) v",
+        "INSERT INTO t (a) FROM (VALUES (1))",
+        "INSERT INTO t WITH q AS (SELECT 1) VALUES (1)",
+        "WITH a AS (VALUES (1)) INSERT INTO t VALUES (2)",
+        'INSERT INTO "values (" VALUES (1)',
+        "INSERT INTO t -- VALUES (\n VALUES (1)",
+        "EXPLAIN INSERT INTO t VALUES (1)",
+        "SELECT * FROM t WHERE a IN (VALUES (1))",
+    ],
+)
+def test_head_is_that_of_the_whole_text(sql: str) -> None:
+    # A comment first, so that the text is read to its end.
+    whole, head = insert_head(f"/**/{sql}"), insert_head(sql)
+    if whole is None or head is None:
+        assert whole is head
+        return
+    moved = {name: getattr(whole, name) - 4 for name in ("start", "target_start", "target_end")}
+    assert head == replace(whole, body=whole.body - 4, **moved)
+
+
+def test_head_is_read_once_for_rows_of_any_literals(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = insert_head("INSERT INTO literal_rows (a, b) VALUES (1, 'x')")
+    monkeypatch.setattr(duckdb, "tokenize", None)
+    assert insert_head("INSERT INTO literal_rows (a, b) VALUES (2, 'it''s y')") == first
 
 
 # ---- long texts --------------------------------------------------------------------------------

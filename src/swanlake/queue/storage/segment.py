@@ -326,9 +326,17 @@ def open_segment(path: str, size: int, skip: frozenset[BatchId] = frozenset()) -
 
 def _signed(message: bytearray) -> bytearray:
     """Replaces the zeros in a message by its checksum."""
-    offset = _parse_message(memoryview(message), 0).crc_offset
+    offset = _crc_offset(message)
     message[offset : offset + len(_NO_CRC)] = _hex(crc32c(message))
     return message
+
+
+def _crc_offset(message: bytearray) -> int:
+    """Where the checksum of a message is, which has zeros in its place."""
+    (size,) = struct.unpack_from("<i", message, 4)
+    if message.count(_NO_CRC, 8, 8 + size) == 1:  # nothing else in its header looks the same
+        return message.index(_NO_CRC, 8)
+    return _parse_message(memoryview(message), 0).crc_offset
 
 
 def _verified(content: memoryview, start: int) -> _Message:

@@ -13,6 +13,11 @@ from swanlake.engine.errors import ENGINE_ERRORS
 from swanlake.errors import InvalidRequest, NotFound
 from swanlake.lake.metastore.location import LakeLocation
 from swanlake.sessions.execution.alterations import check_transaction, record_alteration
+from swanlake.sessions.execution.descriptions import (
+    Description,
+    DescriptionCache,
+    InsertedParameters,
+)
 from swanlake.sessions.execution.engine_executor import EngineExecutor
 from swanlake.sessions.execution.engine_session import STATEMENT_ERRORS, EngineSession
 from swanlake.sessions.execution.parser import StatementParser
@@ -28,6 +33,7 @@ from swanlake.sessions.execution.router import (
     enqueue_head,
     route,
 )
+from swanlake.sessions.native.analysis import StatementAnalysis
 from swanlake.sessions.native.executor import NativeExecutor
 from swanlake.sessions.procedures.registry import run_procedure
 from swanlake.sessions.queue.enqueue import EnqueueExecutor
@@ -47,7 +53,10 @@ class StatementExecutor:
         self._parser = StatementParser(session)
         self._queue_tables = QueueTables(session, self._parser)
         self.enqueue = EnqueueExecutor(session, self._queue_tables)
-        self._native = NativeExecutor(session, self._parser)
+        analysis = StatementAnalysis(session)
+        self._native = NativeExecutor(session, self._parser, analysis)
+        self._descriptions = DescriptionCache(session, analysis)
+        self._inserted = InsertedParameters()
         self._engine = EngineExecutor(session, self._queue_tables)
 
     def parse(self, sql: str) -> list[Statement]:
@@ -195,10 +204,23 @@ class StatementExecutor:
         procedure = target = None
         views: Views = {}
         chosen = self._route(statement)
+        # A native read depends on no state of the session.
+        is_lasting = (
+            isinstance(chosen, NativeRead) and values is None and len(prepared.statements) == 1
+        )
+        if is_lasting and (known := self._descriptions.get(statement)) is not None:
+            prepared.dataset_schema = known.dataset_schema
+            prepared.parameter_schema = known.parameter_schema
+            return
         if isinstance(chosen, Procedure):
             procedure = chosen.procedure
         elif isinstance(chosen, Enqueue):
             try:
+                columns = self.enqueue.stage(statement, chosen).schema
+                known = None if chosen.reads_queue else self._inserted.get(statement, columns)
+                if known is not None:
+                    prepared.parameter_schema = known
+                    return
                 plan = self.enqueue.plan(statement, chosen)
             except NotFound:
                 if self.enqueue.creates_tables:
@@ -213,3 +235,6 @@ class StatementExecutor:
                 statement,
                 lambda: describe(connection, prepared, statement, procedure, target, values),
             )
+        if is_lasting:
+            description = Description(prepared.dataset_schema, prepared.parameter_schema)
+            self._descriptions.put(statement, description)

@@ -20,7 +20,7 @@ from swanlake.sessions.procedures.base import Procedure
 from swanlake.sessions.results.columns import with_column_metadata
 from swanlake.sessions.results.wire import WireFormat
 from swanlake.sessions.run import Run
-from swanlake.sql.hints import parameter_hints
+from swanlake.sql.hints import ParameterHints, parameter_hints
 from swanlake.sql.parameter_types import infer_types
 from swanlake.sql.quoting import unquoted
 from swanlake.sql.statement import PROBE_LINE, Kind, Statement, parse
@@ -45,9 +45,8 @@ class PreparedStatement:
     parameter_schema: Any = EMPTY_SCHEMA
     bound: list[Any] | None = None
     described_at: float = field(default_factory=time.monotonic)
-    #: The latest execution, and whether it ended at once.
+    #: The latest execution.
     last_run: Run | None = None
-    was_quick: bool = False
 
     def __post_init__(self) -> None:
         if any(statement.parameters for statement in self.statements[:-1]):
@@ -176,6 +175,14 @@ def _parameter_schema(
     )
 
 
+def inserted_parameters(statement: Statement, target: Any) -> Any | None:
+    """The parameters of an INSERT into a table of this schema; None if one has another type."""
+    types = _types_by_place(parameter_hints(statement), WireFormat(target).schema)
+    if not types.keys() >= set(statement.parameters):
+        return None
+    return pa.schema([pa.field(name, types[name]) for name in statement.parameters])
+
+
 def _inserted_types(
     connection: duckdb.DuckDBPyConnection, statement: Statement, target: Any
 ) -> dict[str, Any]:
@@ -184,9 +191,11 @@ def _inserted_types(
     if not hints.by_place or statement.target is None:
         return {}
     if target is None:
-        columns = _columns(connection, f"FROM {statement.target} LIMIT 0")
-    else:
-        columns = WireFormat(target).schema
+        return _types_by_place(hints, _columns(connection, f"FROM {statement.target} LIMIT 0"))
+    return _types_by_place(hints, WireFormat(target).schema)
+
+
+def _types_by_place(hints: ParameterHints, columns: Any) -> dict[str, Any]:
     kinds = {field.name.lower(): field.type for field in columns}
     names = list(kinds) if hints.inserted is None else [_plain(name) for name in hints.inserted]
     return {

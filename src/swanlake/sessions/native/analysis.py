@@ -53,12 +53,17 @@ class StatementAnalysis:
 
     def has_builtin_defaults(self, table: Table) -> bool:
         """True if the defaults of a table call no macro."""
-        return not computes_defaults(table) or not self._macros_may_hide_functions()
+        return not computes_defaults(table) or not self.macros_may_hide_functions()
+
+    def macros_may_hide_functions(self) -> bool:
+        """True if the name of a function of DuckDB may mean a macro; raises NotFound."""
+        catalog = self._session.names.macro_catalog()
+        return catalog is None or self._table_cache.has_macros(catalog)
 
     def qualify_builtins(self, sql: str) -> str:
         """The text with common functions in their full names, which DuckDB finds at once."""
         qualified = with_builtins(sql)
-        return sql if qualified != sql and self._macros_may_hide_functions() else qualified
+        return sql if qualified != sql and self.macros_may_hide_functions() else qualified
 
     def _tree(self, query: str, max_length: int = MAX_LENGTH) -> SyntaxTree | None:
         def parse(query: str) -> SyntaxTree | None:
@@ -72,11 +77,7 @@ class StatementAnalysis:
             return plain_query(connection, text)
 
     def _calls_only_builtins(self, tree: SyntaxTree) -> bool:
-        return not tree.functions or not self._macros_may_hide_functions()
-
-    def _macros_may_hide_functions(self) -> bool:
-        catalog = self._session.names.macro_catalog()
-        return catalog is None or self._table_cache.has_macros(catalog)
+        return not tree.functions or not self.macros_may_hide_functions()
 
     def _is_lake_table(self, parts: tuple[str, ...]) -> bool:
         name = self._session.names.resolve_table(parts)

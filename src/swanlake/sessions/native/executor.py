@@ -48,11 +48,13 @@ class NativeExecutor:
     table is not certainly the lake's, or of which only DuckLake's own code knows what to do.
     """
 
-    def __init__(self, session: EngineSession, parser: StatementParser) -> None:
+    def __init__(
+        self, session: EngineSession, parser: StatementParser, analysis: StatementAnalysis
+    ) -> None:
         self._session = session
         self._services = session.services
         self._table_cache = session.services.queue.table_cache
-        self._analysis = StatementAnalysis(session)
+        self._analysis = analysis
         self._reader = NativeReader(session, self._analysis)
         self._inserter = Inserter(session, parser, self._reader, self._analysis)
         self._creator = TableCreator(self._table_cache, self._analysis)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from datetime import date, datetime
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from swanlake.lake.model.layout import Column, DefaultKind, Table, folded
 from swanlake.lake.model.type_registry import decimal_size, find_type
 from swanlake.sql.insert import InsertHead
 from swanlake.sql.quoting import literal
+from swanlake.sql.statement import Kind, Statement
 
 _MAX_LENGTH = 64 * 1024
 _NUMBER = r"[+-]?[0-9]++(?:\.[0-9]++)?+"
@@ -60,6 +62,14 @@ def match_columns(
         return None
     positions = {name: position for position, name in enumerate(names)}
     return [positions.get(name) for name in columns]
+
+
+def literal_insert(statement: Statement, head: InsertHead, table: Table) -> pa.Table | None:
+    """The rows of an INSERT of nothing but literals, without RETURNING; None for any other."""
+    text = statement.body.encode()
+    if statement.kind is Kind.QUERY or text[: head.start].strip():
+        return None
+    return literal_table(text[head.body :].decode(), head, table)
 
 
 def literal_rows(values: str) -> list[list[str]] | None:
@@ -119,6 +129,7 @@ def _default(column: Column) -> str:
     return literal(text) if column.type in ("varchar", "date", "timestamp") else text
 
 
+@lru_cache(maxsize=256)
 def _reading(type_: str) -> tuple[pa.DataType, Callable[[str], Any]]:
     """The Arrow type of a column, and what reads its literals."""
     if size := decimal_size(type_):

@@ -22,7 +22,7 @@ from swanlake.sessions.native.context import (
     NativeContext,
     PreparedChange,
 )
-from swanlake.sessions.native.insert_rows import literal_table, match_columns
+from swanlake.sessions.native.insert_rows import literal_insert, match_columns
 from swanlake.sessions.native.reads import NativeReader
 from swanlake.sessions.native.row_writer import insert_files, write_files, write_query, write_rows
 from swanlake.sessions.staging_tables import StagingTable, StagingTables, default_expression
@@ -73,13 +73,9 @@ class Inserter:
     def _literal_rows(
         self, head: InsertHead | CopyHead, context: NativeContext, table: Table
     ) -> pa.Table | None:
-        """The rows of an INSERT of nothing but literals, without RETURNING."""
         if not self._takes_literals or context.parameters or not isinstance(head, InsertHead):
             return None
-        text = context.statement.body.encode()
-        if context.statement.kind is Kind.QUERY or text[: head.start].strip():
-            return None
-        return literal_table(text[head.body :].decode(), head, table)
+        return literal_insert(context.statement, head, table)
 
     def _insert_query(
         self, head: InsertHead, context: NativeContext, table: Table

@@ -7,7 +7,6 @@ runs the query over them.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,14 +25,14 @@ from swanlake.sessions.native.analysis import StatementAnalysis
 from swanlake.sessions.native.context import NativeContext
 from swanlake.sessions.results.stream import Outcome
 from swanlake.sql.quoting import identifier
-from swanlake.sql.tokens import find_parameters, substitute_parameters
+from swanlake.sql.reads import PlainQuery
+from swanlake.sql.tokens import find_parameters, number_parameters
 
 #: Negative-cache TTL: how long a table that is not wholly inlined is not scanned again.
 _NOT_INLINED_SECONDS = 5.0
 _MAX_NOT_INLINED = 1000
 #: The virtual column in which DuckLake has the id of a row.
 ROW_ID = "rowid"
-_HAS_PARAMETERS = re.compile(r"[?$]")
 _PREFIX = "swanlake_inlined_"
 
 
@@ -43,6 +42,8 @@ class InlinedQuery:
 
     sql: str
     parameters: Any
+    #: False for a query of nothing but its parameters.
+    reads_tables: bool = True
 
 
 class RowParameters:
@@ -57,8 +58,7 @@ class RowParameters:
 
         DuckDB would bind rows to a parameter whose value is missing.
         """
-        has_parameters = _HAS_PARAMETERS.search(text) is not None
-        names = {parameter.name for parameter in find_parameters(text)} if has_parameters else set()
+        names = {parameter.name for parameter in find_parameters(text)}
         if any(name.startswith(_PREFIX) for name in names):
             return False
         bound = self.values if self._is_named else map(str, range(1, len(self.values) + 1))
@@ -66,9 +66,7 @@ class RowParameters:
 
     def number(self, text: str) -> str:
         """The text with ``$1`` for the first ``?``: DuckDB would also count the added ones."""
-        if self._is_named or "?" not in text:
-            return text
-        return substitute_parameters(text, lambda name: f"${name}")
+        return text if self._is_named else number_parameters(text)
 
     def rows_query(self, scan: InlinedScan, *, with_row_ids: bool = False) -> str:
         """A query for all rows of a table, as the extension would read them.
@@ -137,7 +135,8 @@ class NativeReader:
                 raise
             stream = None  # the engine reports the error of the query as it was sent
         if stream is not None and not stream.live:
-            self._counts.increment("metadata")
+            if query.reads_tables:
+                self._counts.increment("metadata")
             return Outcome(stream)
         if stream is not None:
             stream.close()  # too many rows to buffer until they are fetched
@@ -154,6 +153,8 @@ class NativeReader:
         plain = self._analysis.plain_query(bound.number(text))
         if plain is None:
             return None
+        if not plain.tables:
+            return self._constant_query(plain, bound)
         names = [self._session.names.resolve_table(table.parts) for table in plain.tables]
         scans = self._scan([name for name in names if name]) if all(names) else None
         if scans is None:
@@ -162,6 +163,19 @@ class NativeReader:
             return None
         queries = [bound.rows_query(scan) for scan in scans]
         return InlinedQuery(plain.replace_tables(queries), bound.values)
+
+    def _constant_query(self, plain: PlainQuery, bound: RowParameters) -> InlinedQuery | None:
+        """A query without tables; None if it may depend on more than its parameters.
+
+        On the session's connection, DuckDB looks each function up in the lake first.
+        """
+        try:
+            is_hidden = plain.calls_functions and self._analysis.macros_may_hide_functions()
+        except SwanLakeError:  # the extension reports a missing database
+            return None
+        if is_hidden or not plain.names_only(()):
+            return None
+        return InlinedQuery(plain.text, bound.values, reads_tables=False)
 
     def scan(self, name: TableName) -> InlinedScan | None:
         """All rows of a table; None if the extension must read it."""

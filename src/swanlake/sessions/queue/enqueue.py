@@ -1,7 +1,8 @@
 """INSERTs into the queue.
 
 The INSERT runs on the staging table of its target, and RETURNING gives the rows as they are to be
-stored. Rows that a client sent in the table's own types need no engine: see ``passthrough``.
+stored. Literals and rows of a client that have the table's own types need no engine: see
+``passthrough``.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from swanlake.queue.names import QUEUE
 from swanlake.sessions.execution.engine_session import STATEMENT_ERRORS, EngineSession
 from swanlake.sessions.execution.names import TableName
 from swanlake.sessions.execution.router import Enqueue, enqueue_head, refused
-from swanlake.sessions.queue.passthrough import ArrowPassthrough
+from swanlake.sessions.queue.passthrough import ArrowPassthrough, ClientRowPlans
 from swanlake.sessions.queue.tables import QueueTables, Views
 from swanlake.sessions.results.stream import Outcome
 from swanlake.sessions.run import Run
@@ -50,7 +51,9 @@ class EnqueueExecutor:
         self._session = session
         self._tables = tables
         self._queue = session.services.queue
+        self._takes_literals = session.services.native.literals
         self._staging = StagingTables(session, "__duckling_queue_staging_", checks_storable=True)
+        self._client_rows = ClientRowPlans()
         #: The rows of several INSERTs that are stored together.
         self._batches: list[tuple[CachedTable, Any]] | None = None
 
@@ -65,11 +68,14 @@ class EnqueueExecutor:
         self._check_transaction()
         try:
             with run.interruptible(session.connection):
-                plan = self.plan(statement, route)
+                staging = self.stage(statement, route)
+                passthrough = self._passthrough(statement, route, staging, parameters)
+                if passthrough is not None:
+                    return Outcome(affected=self._store(run, staging, iter(passthrough)))
+                plan = self._plan(statement, route, staging)
                 with self._tables.visible(run, plan.views):
-                    passthrough = self._passthrough(statement, route, plan.staging)
-                    rows = iter(passthrough or self._staged_rows(plan, parameters))
-                    return Outcome(affected=self._store(run, plan.staging, rows))
+                    rows = self._staged_rows(plan, parameters)
+                    return Outcome(affected=self._store(run, staging, rows))
         except STATEMENT_ERRORS as error:
             session.fail(error, statement)
 
@@ -116,15 +122,25 @@ class EnqueueExecutor:
         if head is None:
             return False
         try:
-            staging = self.plan(statement, Enqueue(head)).staging
+            staging = self.stage(statement, Enqueue(head))
         except STATEMENT_ERRORS as error:
             self._session.fail(error, statement)
         return self._passthrough(statement, Enqueue(head), staging) is not None
 
     def plan(self, statement: Statement, route: Enqueue) -> EnqueuePlan:
         """The INSERT on the staging table of its target, which is created if that is allowed."""
+        return self._plan(statement, route, self.stage(statement, route))
+
+    def _plan(self, statement: Statement, route: Enqueue, staging: StagingTable) -> EnqueuePlan:
         head = route.head
-        name = self._tables.resolve(head.target)
+        start, end = statement.split_at(head.target_start, head.target_end)
+        sql = f"{start}temp.main.{staging.name}{end}"
+        query = self._tables.rewrite(sql, references(sql, QUEUE) if route.reads_queue else [])
+        return EnqueuePlan(query.statement, staging, query.views)
+
+    def stage(self, statement: Statement, route: Enqueue) -> StagingTable:
+        """The staging table of an INSERT's target, which is created if that is allowed."""
+        name = self._tables.resolve(route.head.target)
         try:
             target = self._tables.find(name)
         except NotFound:
@@ -132,11 +148,7 @@ class EnqueueExecutor:
                 raise
             self._create_table(statement, route, name)
             target = self._tables.find(name)
-        staging = self._staging.get(name, target, f"{QUEUE}.{name[1]}.{name[2]}")
-        start, end = statement.split_at(head.target_start, head.target_end)
-        sql = f"{start}temp.main.{staging.name}{end}"
-        query = self._tables.rewrite(sql, references(sql, QUEUE) if route.reads_queue else [])
-        return EnqueuePlan(query.statement, staging, query.views)
+        return self._staging.get(name, target, f"{QUEUE}.{name[1]}.{name[2]}")
 
     def _create_table(self, statement: Statement, route: Enqueue, name: TableName) -> None:
         if statement.parameters:
@@ -163,13 +175,15 @@ class EnqueueExecutor:
         self._queue.table_cache.create_table(*name, columns)
 
     def _passthrough(
-        self, statement: Statement, route: Enqueue, staging: StagingTable
+        self, statement: Statement, route: Enqueue, staging: StagingTable, parameters: Any = None
     ) -> ArrowPassthrough | None:
-        rows = self._session.client_rows.rows
-        if rows is None:
+        """The rows of an INSERT that needs no engine; None for every other."""
+        rows, head, layout = self._session.client_rows.rows, route.head, staging.target.layout
+        if rows is not None:
+            return self._client_rows.plan(statement, head, rows, staging.schema, layout)
+        if not self._takes_literals or parameters or statement.parameters:
             return None
-        _, body = statement.split_at(0, route.head.body)
-        return ArrowPassthrough.plan(body, route.head, rows, staging.schema, staging.target.layout)
+        return ArrowPassthrough.of_literals(statement, head, staging.schema, layout)
 
     def _staged_rows(self, plan: EnqueuePlan, parameters: Any) -> Iterator[Any]:
         connection, staging = self._session.connection, plan.staging

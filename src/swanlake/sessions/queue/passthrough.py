@@ -1,24 +1,27 @@
-"""Arrow passthrough: client rows that go into the queue without DuckDB.
+"""Arrow passthrough: rows that go into the queue without DuckDB.
 
-A bound INSERT whose every value is a parameter, or a bulk ingestion, brings Arrow columns. If they
-have the types of the table already, DuckDB would only copy them.
+A bound INSERT whose every value is a parameter, or a bulk ingestion, brings Arrow columns, and
+literals are read into Arrow columns. If they have the types of the table already, DuckDB would only
+copy them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
+from swanlake._internal.lru_cache import LruCache
 from swanlake.errors import Code, InvalidRequest, QueryError
 from swanlake.lake.model.layout import Column, Table
 from swanlake.queue.names import QUEUE
 from swanlake.sessions.execution.client_rows import CLIENT_ROWS
-from swanlake.sessions.native.insert_rows import match_columns
+from swanlake.sessions.native.insert_rows import literal_insert, match_columns
 from swanlake.sql.insert import InsertHead
+from swanlake.sql.statement import Statement
 
 _ALL = re.compile(rf"FROM\s++{CLIENT_ROWS}\s*+;?\s*+")
 _COLUMN = rf"{CLIENT_ROWS}\.c\d++"
@@ -28,41 +31,29 @@ _CHOSEN = re.compile(
 _NUMBER = re.compile(rf"{CLIENT_ROWS}\.c(\d+)")
 
 Convert = Callable[[Any], Any]
+#: For each column of the table the index of its column among the rows, and the conversion.
+Columns = Sequence[tuple[int | None, Convert]]
 
 
 @dataclass(frozen=True)
 class ArrowPassthrough:
-    """Client rows as batches of the queue."""
+    """Rows as batches of the queue."""
 
     rows: Any
     schema: Any
     layout: Table
-    #: For each column of the table the index of its client column, and the conversion.
-    columns: list[tuple[int | None, Convert]]
+    columns: Columns
 
     @classmethod
-    def plan(
-        cls, body: str, head: InsertHead, rows: Any, schema: Any, layout: Table
+    def of_literals(
+        cls, statement: Statement, head: InsertHead, schema: Any, layout: Table
     ) -> ArrowPassthrough | None:
-        """The rows for the queue; None if DuckDB must evaluate the INSERT or convert a value.
-
-        ``body`` is the text of the INSERT after its head.
-        """
-        sources = _match_columns(body, head, rows.schema, layout)
-        if sources is None:
+        """The rows of an INSERT of literals; None if DuckDB must evaluate it."""
+        rows = literal_insert(statement, head, layout)
+        if rows is None:
             return None
-        columns: list[tuple[int | None, Convert]] = []
-        for column, field, index in zip(layout.columns, schema, sources, strict=True):
-            if index is None:
-                if column.default is not None or not column.nullable:
-                    return None
-                columns.append((None, _unchanged))
-                continue
-            convert = _conversion(rows.schema.field(index).type, field.type, column)
-            if convert is None:
-                return None
-            columns.append((index, convert))
-        return cls(rows, schema, layout, columns)
+        columns = _conversions(range(rows.num_columns), rows.schema, schema, layout)
+        return None if columns is None else cls(rows.to_batches(), schema, layout, columns)
 
     def __iter__(self) -> Iterator[Any]:
         for batch in self.rows:
@@ -91,6 +82,63 @@ class ArrowPassthrough:
                 code=Code.INVALID_ARGUMENT,
             )
         return convert(values)
+
+
+@dataclass(frozen=True)
+class _ClientRowPlan:
+    """The columns of an INSERT of client rows, for rows and a table of these types."""
+
+    sent: Any
+    schema: Any
+    layout_columns: tuple[Column, ...]
+    #: None if DuckDB must evaluate the INSERT.
+    columns: Columns | None
+
+    def fits(self, sent: Any, schema: Any, layout: Table) -> bool:
+        is_same_table = self.schema == schema and self.layout_columns == layout.columns
+        return is_same_table and bool(self.sent == sent)
+
+
+class ClientRowPlans:
+    """How the client rows of INSERTs become rows of the queue; each text is looked at once."""
+
+    def __init__(self) -> None:
+        self._plans: LruCache[_ClientRowPlan] = LruCache()
+
+    def plan(
+        self, statement: Statement, head: InsertHead, rows: Any, schema: Any, layout: Table
+    ) -> ArrowPassthrough | None:
+        """The client's rows; None if DuckDB must evaluate the INSERT or convert a value."""
+        plan = self._plans.get(statement.text)
+        if plan is None or not plan.fits(rows.schema, schema, layout):
+            _, body = statement.split_at(0, head.body)
+            sources = _match_columns(body, head, rows.schema, layout)
+            columns = (
+                None if sources is None else _conversions(sources, rows.schema, schema, layout)
+            )
+            plan = _ClientRowPlan(rows.schema, schema, layout.columns, columns)
+            self._plans.put(statement.text, plan)
+        return (
+            None if plan.columns is None else ArrowPassthrough(rows, schema, layout, plan.columns)
+        )
+
+
+def _conversions(
+    sources: Sequence[int | None], sent: Any, schema: Any, layout: Table
+) -> Columns | None:
+    """The column and the conversion for each column of the table; None if DuckDB must convert."""
+    columns: list[tuple[int | None, Convert]] = []
+    for column, field, index in zip(layout.columns, schema, sources, strict=True):
+        if index is None:
+            if column.default is not None or not column.nullable:
+                return None
+            columns.append((None, _unchanged))
+            continue
+        convert = _conversion(sent.field(index).type, field.type, column)
+        if convert is None:
+            return None
+        columns.append((index, convert))
+    return columns
 
 
 def _match_columns(
