@@ -76,6 +76,26 @@ def test_repeated_text_is_planned_once(
     assert described.count == first
 
 
+@pytest.mark.parametrize(
+    ("sql", "background"),
+    [("SELECT CAST(? AS INTEGER) AS plain", 1), ("SELECT count(*) FROM range(CAST(? AS INT))", 2)],
+)
+def test_quick_values_say_nothing_of_other_values(
+    server: Server,
+    flight_sql: FlightSql,
+    monkeypatch: pytest.MonkeyPatch,
+    sql: str,
+    background: int,
+) -> None:
+    """A driver can cancel a query that takes longer with other values than with the last."""
+    started = Calls(server.registry.start)
+    monkeypatch.setattr(server.registry, "start", started)
+    monkeypatch.setattr(results, "_ANSWER_SECONDS", 60.0)
+    for value in (1, 2):
+        run_prepared(flight_sql, sql, pa.table({"1": pa.array([value], pa.int32())}))
+    assert started.count == background
+
+
 def test_text_that_was_quick_is_executed_by_its_call(
     server: Server, flight_sql: FlightSql, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -56,8 +56,8 @@ class Session:
         self._closed = False
         self._current: Run | None = None
         self._prepared: dict[bytes, PreparedStatement] = {}
-        #: Whether the latest execution of a prepared text was quick.
-        self._quick_texts: LruCache[bool] = LruCache()
+        #: Whether the latest execution of a prepared statement was quick, by ``_speed_key``.
+        self._quick: LruCache[bool] = LruCache()
 
     @property
     def transaction(self) -> TransactionState:
@@ -115,12 +115,12 @@ class Session:
         return prepared
 
     def was_quick(self, prepared: PreparedStatement) -> bool:
-        """True if the latest execution of a prepared text ended at once, under any handle."""
-        return self._quick_texts.get(prepared.sql) or False
+        """True if the latest execution of a prepared statement ended at once."""
+        return self._quick.get(_speed_key(prepared)) or False
 
     def record_speed(self, prepared: PreparedStatement, *, is_quick: bool) -> None:
         """Takes note of whether an execution ended at once."""
-        self._quick_texts.put(prepared.sql, is_quick)
+        self._quick.put(_speed_key(prepared), is_quick)
 
     def prepared(self, handle: bytes) -> PreparedStatement:
         """The prepared statement of a handle of this session."""
@@ -295,3 +295,12 @@ class Session:
             if self._closed:
                 self._engine.release()
             self._lock.release()
+
+
+def _speed_key(prepared: PreparedStatement) -> str:
+    """What executions of about the same duration have in common: the text, or only the handle.
+
+    A client prepares one text again and again; with other values, it may take much longer.
+    """
+    varies = prepared.statements[-1].parameters and not prepared.is_plain
+    return prepared.handle.hex() if varies else prepared.sql

@@ -77,11 +77,12 @@ class DescriptionCache:
         is_current = entry is not None and entry.columns == self._columns(query)
         return entry.description if entry is not None and is_current else None
 
-    def put(self, query: Statement, description: Description) -> None:
-        """Keeps a description that DuckDB has just given."""
+    def put(self, query: Statement, description: Description) -> bool:
+        """Keeps a description that DuckDB has just given; False if it may change at any time."""
         columns = self._columns(query)
         if columns is not None:
             self._entries.put(query.body, _Entry(description, columns))
+        return columns is not None
 
     def _columns(self, query: Statement) -> list[tuple[Column, ...]] | None:
         """The columns of each table of a plain query; None if more than these matters."""

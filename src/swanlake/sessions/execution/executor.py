@@ -211,6 +211,7 @@ class StatementExecutor:
         if is_lasting and (known := self._descriptions.get(statement)) is not None:
             prepared.dataset_schema = known.dataset_schema
             prepared.parameter_schema = known.parameter_schema
+            prepared.is_plain = True
             return
         if isinstance(chosen, Procedure):
             procedure = chosen.procedure
@@ -237,4 +238,4 @@ class StatementExecutor:
             )
         if is_lasting:
             description = Description(prepared.dataset_schema, prepared.parameter_schema)
-            self._descriptions.put(statement, description)
+            prepared.is_plain = self._descriptions.put(statement, description)

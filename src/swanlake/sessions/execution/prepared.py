@@ -45,6 +45,8 @@ class PreparedStatement:
     parameter_schema: Any = EMPTY_SCHEMA
     bound: list[Any] | None = None
     described_at: float = field(default_factory=time.monotonic)
+    #: True for a query of nothing but tables and plain functions, whose description is cached.
+    is_plain: bool = False
     #: The latest execution.
     last_run: Run | None = None
 
