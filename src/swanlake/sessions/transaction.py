@@ -28,8 +28,9 @@ class TransactionState:
     altered: set[tuple[str, str, str] | None] = field(default_factory=set)
     #: The tables that it created.
     created: set[tuple[str, str, str] | None] = field(default_factory=set)
-    #: The tables whose older rows it can no longer read; see ``sessions.execution.alterations``.
-    unreadable: set[tuple[str, str, str] | None] = field(default_factory=set)
+    #: The tables whose older rows it can no longer read, with the columns that are the cause; see
+    #: ``sessions.execution.alterations``.
+    unreadable: dict[tuple[str, str, str] | None, set[str]] = field(default_factory=dict)
     #: Identifies it for Flight clients; a transaction begun by SQL has one too, never sent.
     handle: bytes = b""
     #: Retains the segments that are flushed while the transaction is open.

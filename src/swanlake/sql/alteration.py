@@ -63,6 +63,7 @@ def parse_alteration(tokens: list[Token]) -> Alteration | None:
         reader.skip("set", "data")
         if reader.skip("type"):
             return Alteration(target, Action.CHANGE_TYPE, column)
+        return Alteration(target, Action.OTHER, column)
     return Alteration(target, Action.OTHER)
 
 

@@ -135,6 +135,8 @@ def test_columns_are_added_changed_and_dropped(engine: sa.Engine, operate: Opera
     comments = [column["comment"] for column in columns.values()]
     assert comments == [None, "it's a name", None, "free text"]
     assert sa.inspect(engine).get_table_comment("swans") == {"text": "birds"}
+    with engine.connect() as connection:
+        assert connection.execute(sa.text("FROM swans")).one() == (1, "a", 7, "old")
 
     def reduce(op: Operations) -> None:
         op.drop_column("swans", "weight")

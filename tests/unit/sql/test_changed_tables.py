@@ -53,7 +53,7 @@ def test_written_table_and_its_rows(
             "ALTER TABLE t ALTER COLUMN a SET DATA TYPE INT",
             Alteration(T, Action.CHANGE_TYPE, ("a",)),
         ),
-        ("ALTER TABLE t ALTER a SET DEFAULT 1", Alteration(T, Action.OTHER)),
+        ("ALTER TABLE t ALTER a SET DEFAULT 1", Alteration(T, Action.OTHER, ("a",))),
         ("ALTER TABLE t SET PARTITIONED BY (a)", Alteration(T, Action.OTHER)),
         ("ALTER VIEW t RENAME TO w", Alteration(T, Action.RENAME, (), "w")),
         ("COMMENT ON COLUMN t.a IS 'x'", Alteration(T, Action.COMMENT_COLUMN, ("a",))),

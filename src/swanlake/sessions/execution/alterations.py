@@ -62,6 +62,8 @@ def _check_unreadable(session: EngineSession, statement: Statement) -> None:
     unreadable = session.transaction.unreadable
     if not unreadable or statement.kind in (Kind.COMMIT, Kind.ROLLBACK):
         return
+    if _is_of_other_column(session, statement.alteration):
+        return
     names = {folded(name[2]) for name in unreadable if name is not None}
     # Also words that are no names of tables: the next COMMIT is all that is lost.
     may_read = None in unreadable or bool(names & statement.names)
@@ -75,6 +77,17 @@ def _check_unreadable(session: EngineSession, statement: Statement) -> None:
             "rows, and DuckLake's extension would read NULL there. Commit the change of the type "
             "first."
         )
+
+
+def _is_of_other_column(session: EngineSession, alteration: Alteration | None) -> bool:
+    """True for a change that reads no rows and redefines no column of which the type changed."""
+    if alteration is None or None in session.transaction.unreadable:
+        return False
+    name = session.folded_name(alteration.target)
+    changed = session.transaction.unreadable.get(name)
+    if changed is None or alteration.action in (Action.COMMENT_COLUMN, Action.DROP_COLUMN):
+        return True
+    return not alteration.column or folded(alteration.column[0]) not in changed
 
 
 def check_columns(session: EngineSession, statement: Statement) -> None:
@@ -142,7 +155,7 @@ def record_alteration(session: EngineSession, statement: Statement) -> None:
         if alteration.action is Action.CHANGE_TYPE and _has_initial_value(
             session, name, alteration.column
         ):
-            transaction.unreadable.add(name)
+            transaction.unreadable.setdefault(name, set()).add(folded(alteration.column[0]))
 
 
 def _has_initial_value(
