@@ -119,3 +119,21 @@ def test_insert_of_literals_into_the_queue_runs_no_query(
     assert executed.count == 1
     found = flight_sql.query("FROM duckling_queue.literals ORDER BY id")
     assert [tuple(row.values()) for row in found.to_pylist()] == [(1, "a"), (2, None), (3, "c")]
+
+
+@pytest.mark.parametrize(
+    ("sql", "names"),
+    [
+        ("SELECT 1 AS i, 2 AS i, 3 AS I", ["i", "i", "I"]),
+        ("SELECT 1 AS i, 2 AS i, 3 AS i_1", ["i", "i", "i_1"]),
+        ("SELECT 1 AS i, 2 AS i_1;", ["i", "i_1"]),
+        ("SELECT ?::INT AS i, ?::INT AS i", ["i", "i"]),
+    ],
+)
+def test_columns_of_one_name_are_announced_as_they_are(
+    flight_sql: FlightSql, monkeypatch: pytest.MonkeyPatch, sql: str, names: list[str]
+) -> None:
+    monkeypatch.setattr(results, "_ANSWER_SECONDS", 0.0)
+    values = pa.array([7], pa.int32())
+    bound = pa.table([values] * sql.count("?"), names=["1", "2"]) if "?" in sql else None
+    assert run_prepared(flight_sql, sql, bound).schema.names == names

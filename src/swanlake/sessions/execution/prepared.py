@@ -31,6 +31,8 @@ _RECENT_SECONDS = 1.0
 _EXPLAIN_SCHEMA = pa.schema([("explain_key", pa.string()), ("explain_value", pa.string())])
 _PLAN_ERROR = re.compile(r'{"error":true')
 _MISSING_CATALOG = re.compile(r'Catalog \\?"[^"]*" does not exist')
+#: What DuckDB appends to the name of a second column of that name.
+_MAY_BE_RENAMED = re.compile(r"_\d+$")
 _LINE = re.compile(r"\nLINE (\d+):")
 
 
@@ -119,9 +121,12 @@ def dataset_schema(
         return EMPTY_SCHEMA
     try:
         [probing] = parse(connection, probe)
-        connection.execute(probing.parsed, values or dict.fromkeys(probing.parameters))
+        bound = values or dict.fromkeys(probing.parameters)
+        connection.execute(probing.parsed, bound)
         sql_types = [column[1] for column in connection.description or ()]
         schema = WireFormat(connection.to_arrow_reader(1).schema).schema
+        if any(map(_MAY_BE_RENAMED.search, schema.names)):
+            schema = _renamed(schema, _result_names(connection, statement, bound))
         return with_column_metadata(schema, sql_types)
     except (duckdb.ParserException, duckdb.InvalidInputException):
         # Some statements are not allowed in a FROM, and some cannot be bound to NULLs.
@@ -134,6 +139,26 @@ def dataset_schema(
         raise _for_client(error, probe) from None
     except duckdb.Error as error:
         raise _for_client(error, probe) from None
+
+
+def _result_names(
+    connection: duckdb.DuckDBPyConnection, statement: Statement, bound: dict[str, Any]
+) -> list[str]:
+    """The names of a query's columns, of which several may be the same; none if it is no query.
+
+    A probe has the query as a subquery, where DuckDB makes names differ.
+    """
+    try:
+        described = connection.execute(f"DESCRIBE {statement.body}", bound).fetchall()
+    except duckdb.Error:
+        return []
+    return [column[0] for column in described]
+
+
+def _renamed(schema: Any, names: list[str]) -> Any:
+    if len(names) != len(schema):
+        return schema
+    return pa.schema([field.with_name(name) for field, name in zip(schema, names, strict=True)])
 
 
 def _for_client(error: duckdb.Error, probe: str) -> duckdb.Error:
