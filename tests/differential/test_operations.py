@@ -396,7 +396,10 @@ VARIANTS = {
     "texts": (["'b'", "repeat('z', 300)"], ["'é'", "repeat('é', 300)"]),
     "empty text": (["''"], ["'a'"]),
     "blobs": (["'\\xAA'::BLOB"], ["'a'::BLOB"]),
-    "uuids": (["uuid '8fffffff-0000-0000-0000-000000000000'"], ["NULL"]),
+    "uuids": (
+        ["uuid '8fffffff-0000-0000-0000-000000000000'"],
+        ["uuid '0fffffff-0000-0000-0000-000000000000'", "NULL"],
+    ),
     "dates": (["DATE '0044-03-15 (BC)'"], ["DATE '2024-01-01'"]),
     "times": (["TIME '10:00:00'"], ["TIME '09:00:00.5'"]),
     "timestamps": (["TIMESTAMP '2024-01-01'"], ["TIMESTAMP '10000-01-01'"]),

@@ -227,9 +227,11 @@ class _Writer:
         )
         if present is not None:
             yield _placed(present.file, present.bounds[SNAPSHOT_ID], self.partition_id)
+        # The query runs once for each version, so the order leaves no choice.
+        order = f"{DELETED_AT}, {SNAPSHOT_ID}, {SOURCE}, {POSITION}"
         past = (
             f"(SELECT *, least({_MAX_VERSIONS}, row_number() OVER "
-            f"(PARTITION BY {ROW_ID} ORDER BY {DELETED_AT}, {SNAPSHOT_ID})) AS {VERSION} "
+            f"(PARTITION BY {ROW_ID} ORDER BY {order})) AS {VERSION} "
             f"FROM ({rows}) WHERE {DELETED_AT} >= {oldest_snapshot} "
             f"AND {DELETED_AT} >= {SNAPSHOT_ID})"
         )
