@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +96,9 @@ class AttachedCatalog:
         if column.endswith("_uuid"):
             assert _UUID.fullmatch(str(value)), value
             return "<uuid>"
+        if column.endswith("extra_stats") and value.startswith("["):
+            # The stock extension writes the fields of a VARIANT in any order.
+            return sorted(json.loads(value), key=itemgetter("field_name"))
         if isinstance(value, str):
             return _UUID.sub("<uuid>", value).replace(f"/{self.name}/", "/<lake>/")
         return value

@@ -27,6 +27,15 @@ def test_merge_writes_the_same_metadata(pair: CatalogPair) -> None:
         assert pair.ours(rows) == pair.stock(rows)
 
 
+def test_merge_of_variants_writes_the_same_metadata(pair: CatalogPair) -> None:
+    pair.run_on_both("CREATE TABLE lake.t (v VARIANT)")
+    for value in ("{'a': 1, 'b': 'x'}", "{'a': 2, 'b': 'y'}"):
+        pair.run_on_both(f"INSERT INTO lake.t SELECT {value}::VARIANT")
+    run_compaction(pair)
+    pair.stock("CALL ducklake_merge_adjacent_files('lake')")
+    pair.compare(SEEN_BY_INLINED_DELETES)
+
+
 def test_merge_of_a_sorted_table_keeps_row_ids(pair: CatalogPair) -> None:
     """Our files store the row ids. The stock extension renumbers the rows by their position."""
     pair.run_on_both(NUMBERS_SQL, *INSERTS, "ALTER TABLE lake.t SET SORTED BY (t DESC)")

@@ -280,11 +280,6 @@ class TestWiderStatistics:
             '"zmin": null, "zmax": null, "mmin": null, "mmax": null}, "types": ["point"]}'
         )
 
-    def test_variants_have_no_statistics(self, lake: StockLake, name: str) -> None:
-        (file,) = self.files(lake, name, "VARIANT", "(1::VARIANT)")
-        known = TableColumnStats(1, False, extra="[]")
-        assert merge("variant", known, file.column_stats[0]) == TableColumnStats(1)
-
     def test_struct_column_can_be_not_null(self, lake: StockLake, name: str) -> None:
         lake.execute(f"CREATE TABLE lake.{name} (s STRUCT(a INTEGER) NOT NULL)")
         with pytest.raises(duckdb.Error, match=f"NOT NULL constraint failed: main.{name}.s"):

@@ -340,6 +340,25 @@ def test_files_with_repeated_deletes_are_rewritten(harness: LakeHarness) -> None
         harness.maintain(case.catalog, "orphans")
 
 
+def test_change_feed_keeps_what_a_transaction_inserted_and_deleted(harness: LakeHarness) -> None:
+    case = new_case(harness, TABLE, insert(0, 10))
+    case(
+        "BEGIN",
+        "UPDATE {t} SET s = 'new' WHERE i < 4",
+        "DELETE FROM {t} WHERE i IN (1, 3)",
+        insert(10, 13),
+        "DELETE FROM {t} WHERE i = 11",
+        "COMMIT",
+    )
+    changed = case.catalog.newest_snapshot()
+    before = case.feed(changed, changed)
+    assert case.compact().files_rewritten == 3
+    assert case.feed(changed, changed) == before
+    # Snapshots before the one that the transaction changed.
+    case.catalog.expire(keep_last=case.catalog.newest_snapshot() - changed + 2)
+    assert case.feed(changed, changed) == before
+
+
 def test_rows_visible_to_no_snapshot_are_not_rewritten(harness: LakeHarness) -> None:
     case = new_case(harness, TABLE, insert(0, 10), "DELETE FROM {t} WHERE i < 5", insert(10, 12))
     harness.maintain(case.catalog, "expire")

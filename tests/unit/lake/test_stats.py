@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swanlake.lake.model.layout import Column, ColumnStats, Table
-from swanlake.lake.model.stats import TableColumnStats, file_column_stats, from_file, merge
+from swanlake.lake.model.layout import ColumnStats, VariantFieldStats
+from swanlake.lake.model.stats import TableColumnStats, from_file, merge
+from swanlake.lake.model.variant_stats import decode, encode
 
 #: A type, its values, and how a value is written in the catalog.
 TYPES: dict[str, tuple[st.SearchStrategy[Any], Callable[[Any], str]]] = {
@@ -186,33 +187,49 @@ def test_nan_is_merged_and_not_a_bound() -> None:
     assert merge("float64", from_file(nan), finite) == TableColumnStats(1, False, True)
 
 
-def test_statistics_cover_leaf_columns_only() -> None:
-    table = Table(
-        1,
-        "main",
-        "t",
-        "/",
-        (
-            Column(5, 'a".b', "struct", children=(Column(6, "element", "int32"),)),
-            Column(2, "v", "variant"),
-            Column(3, "i", "interval"),
-            Column(4, "gone", "int32"),
-        ),
+def variant(path: str, type_: str, *stats: Any) -> VariantFieldStats:
+    return VariantFieldStats(path, type_, ColumnStats(1, 10, *stats))
+
+
+def variant_file(*fields: VariantFieldStats) -> ColumnStats:
+    return ColumnStats(1, 20, 2, 0, extra=encode(fields), variant_fields=fields)
+
+
+def test_variant_fields_are_merged_if_every_file_has_them_with_one_type() -> None:
+    first = variant_file(
+        variant('"a"', "int32", 2, 0, "9", "10"),
+        variant('"b"', "varchar", 2, 0, "x", "y"),
+        variant('"c"', "date", 2, 0, "2024-01-01", "2024-01-02"),
     )
-    returned = {
-        '"a"".b"."element"': {
-            "column_size_bytes": "30",
-            "num_values": "5",
-            "null_count": "2",
-            "min": "1",
-            "max": "3",
-        },
-        '"v"."value"': {"column_size_bytes": "30", "num_values": "5", "null_count": "2"},
-        '"i"': {"column_size_bytes": "0", "num_values": "0", "null_count": "0"},
-    }
-    assert file_column_stats(returned, table) == (
-        ColumnStats(6, 30, 3, 2, "1", "3"),
-        ColumnStats(2),
-        ColumnStats(3, 0),
-        ColumnStats(4),
+    second = variant_file(
+        variant('"c"', "timestamp", 1, 0, "2024-01-01 00:00:00", "2024-01-01 00:00:00"),
+        variant('"a"', "int32", 1, 3, "100", "100"),
     )
+    merged = merge("variant", from_file(first), second)
+    (field,) = decode(merged.extra, 1)
+    assert field == VariantFieldStats('"a"', "int32", ColumnStats(1, 20, 3, 3, "9", "100"))
+    assert merge("variant", merged, variant_file()) == TableColumnStats(1, False)
+    assert merge("variant", TableColumnStats(1, False), first) == TableColumnStats(1, False)
+
+
+@pytest.mark.parametrize(
+    ("files", "bounds"),
+    [
+        ([(0, 1), (1, 0, "a", "b")], (None, None)),
+        ([(1, 0, "a", "b"), (0, 1)], ("a", "b")),
+        ([(1, 0, "a", "b"), (1, 0)], (None, None)),
+        ([(1, 0), (1, 0, "a", "b")], (None, None)),
+    ],
+    ids=["null first", "null second", "unknown second", "unknown first"],
+)
+def test_unknown_bounds_of_a_variant_field_stay_unknown(
+    files: list[Any], bounds: tuple[str | None, str | None]
+) -> None:
+    first, second = (variant_file(variant("root", "varchar", *stats)) for stats in files)
+    (field,) = decode(merge("variant", from_file(first), second).extra, 1)
+    assert (field.stats.min, field.stats.max) == bounds
+
+
+def test_variant_field_without_counts_is_unknown() -> None:
+    added = '[{"field_name":"root","shredded_type":"int32","min":"1","max":"2","any_valid":true}]'
+    assert decode(added, 1) == ()

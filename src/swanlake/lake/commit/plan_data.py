@@ -154,15 +154,17 @@ def add_data_file(draft: Draft, table_id: int, placed: PlacedFile) -> None:
             draft.tables.file_column_stats,
             data_file_id=file_id,
             table_id=table_id,
-            column_id=column.column_id,
-            column_size_bytes=column.size_bytes,
-            value_count=column.value_count,
-            null_count=column.null_count,
-            min_value=column.min,
-            max_value=column.max,
-            contains_nan=column.contains_nan,
-            extra_stats=column.extra,
+            **_file_stats(column),
         )
+        for field in column.variant_fields:
+            draft.add_row(
+                draft.tables.file_variant_stats,
+                data_file_id=file_id,
+                table_id=table_id,
+                variant_path=field.path,
+                shredded_type=field.type,
+                **_file_stats(field.stats),
+            )
     for index, value in enumerate(file.partition_values):
         draft.add_row(
             draft.tables.file_partition_value,
@@ -236,6 +238,19 @@ def _add_delete_file(
         footer_size=file.footer_size,
         partial_max=placed.partial_max,
     )
+
+
+def _file_stats(stats: ColumnStats) -> dict[str, Any]:
+    return {
+        "column_id": stats.column_id,
+        "column_size_bytes": stats.size_bytes,
+        "value_count": stats.value_count,
+        "null_count": stats.null_count,
+        "min_value": stats.min,
+        "max_value": stats.max,
+        "contains_nan": stats.contains_nan,
+        "extra_stats": stats.extra,
+    }
 
 
 def _column_stats(stats: TableColumnStats) -> dict[str, Any]:

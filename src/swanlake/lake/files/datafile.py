@@ -19,12 +19,12 @@ import pyarrow as pa
 
 from swanlake._internal.disk import fsync_path, make_directories
 from swanlake.errors import Code, InvalidRequest, InvalidValue, Unsupported
+from swanlake.lake.files.copy_stats import file_column_stats
 from swanlake.lake.files.storage import delete, is_url
 from swanlake.lake.model.conditions import any_value_sql
 from swanlake.lake.model.ids import uuid7
 from swanlake.lake.model.layout import Column, DataFile, DeleteFile, Table, TableOptions
 from swanlake.lake.model.partitioning import Partition, folder_path, partitions
-from swanlake.lake.model.stats import file_column_stats
 from swanlake.lake.model.type_registry import find_type
 from swanlake.lake.model.types import duckdb_type, stored_type
 from swanlake.sql.quoting import identifier, literal

@@ -156,7 +156,21 @@ class ColumnStats:
     min: str | None = None
     max: str | None = None
     contains_nan: bool | None = None
+    #: JSON, of a geometry or a VARIANT.
     extra: str | None = None
+    #: What ``extra`` says of a VARIANT.
+    variant_fields: tuple[VariantFieldStats, ...] = ()
+
+
+@dataclass(frozen=True)
+class VariantFieldStats:
+    """Statistics of one field of a VARIANT column whose values are all of one type, or NULL."""
+
+    #: ``root``, the value itself; ``"a"."b"`` in objects; ``"a".element`` in a list.
+    path: str
+    #: DuckLake's name.
+    type: str
+    stats: ColumnStats
 
 
 @dataclass(frozen=True)

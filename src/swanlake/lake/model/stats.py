@@ -7,14 +7,14 @@ that is too wide or unknown (None) only costs time.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from math import isnan
 from typing import Any
 
-from swanlake.lake.model import geometry
-from swanlake.lake.model.layout import Column, ColumnStats, Table
+from swanlake.lake.model import geometry, variant_stats
+from swanlake.lake.model.layout import ColumnStats, VariantFieldStats
 from swanlake.lake.model.type_registry import StatsOrder, find_type
 
 _TIME = re.compile(
@@ -25,6 +25,7 @@ _TIME = re.compile(
 #: As bounds of files are written, and bounds of inlined rows.
 _BOOLEANS = {"0": False, "1": True, "false": False, "true": True}
 _Key = Callable[[str], Any]
+_Bounds = tuple[str | None, str | None]
 
 
 @dataclass(frozen=True)
@@ -37,19 +38,6 @@ class TableColumnStats:
     min: str | None = None
     max: str | None = None
     extra: str | None = None
-
-
-def file_column_stats(
-    returned: Mapping[str, Mapping[str, str]], table: Table
-) -> tuple[ColumnStats, ...]:
-    """The statistics of a file, from the ``column_statistics`` of COPY … RETURN_STATS.
-
-    One entry for every column that holds values, nested ones included.
-    """
-    by_path = {_path(name): stats for name, stats in returned.items()}
-    return tuple(
-        _column_stats(column, by_path.get(path, {})) for path, column in _leaf_paths(table.columns)
-    )
 
 
 def from_file(file: ColumnStats) -> TableColumnStats:
@@ -76,37 +64,43 @@ def merge(type_: str, known: TableColumnStats | None, file: ColumnStats) -> Tabl
         _either(known.contains_nan, new.contains_nan),
         low,
         high,
-        geometry.merge(known.extra, new.extra) if type_ == "geometry" else None,
+        _merged_extra(type_, known, file),
     )
 
 
-def _column_stats(column: Column, stats: Mapping[str, str]) -> ColumnStats:
-    if column.type == "variant" or not stats:
-        # Bounds of a variant's parts are optional, and this writer has none.
-        return ColumnStats(column.id)
-    size, values, nulls = (
-        int(stats[name]) if name in stats else None
-        for name in ("column_size_bytes", "num_values", "null_count")
+def _merged_extra(type_: str, known: TableColumnStats, file: ColumnStats) -> str | None:
+    if type_ == "geometry":
+        return geometry.merge(known.extra, file.extra)
+    if type_ != "variant":
+        return None
+    added = {(field.path, field.type): field for field in file.variant_fields}
+    fields = variant_stats.decode(known.extra, known.column_id)
+    # A field that is not in every file, with one type, is unknown in the table.
+    return variant_stats.encode(
+        [
+            _merged_field(field, added[field.path, field.type])
+            for field in fields
+            if (field.path, field.type) in added
+        ]
     )
-    if values is None or nulls is None or nulls > values or (values == 0 and size == 0):
-        # For intervals and times with a zone DuckDB always reports zero values in zero bytes. No
-        # file is empty, so the values were not counted.
-        values = nulls = None
-    low, high = stats.get("min"), stats.get("max")
-    if _order(column.type) is StatsOrder.NONE:
-        low = high = None
-    if _is_text(column.type) and values != nulls:
-        low, high = text_bounds(low, high)
-    return ColumnStats(
-        column.id,
-        size,
-        None if values is None or nulls is None else values - nulls,
-        nulls,
-        low,
-        high,
-        {"true": True, "false": False}.get(stats.get("has_nan", "")),
-        geometry.encode(stats) if column.type == "geometry" else None,
+
+
+def _merged_field(known: VariantFieldStats, new: VariantFieldStats) -> VariantFieldStats:
+    old, file = known.stats, new.stats
+    low, high = old.min, old.max
+    if file.value_count != 0:
+        # Bounds that are unknown stay so, even after files of NULL, as in the stock extension.
+        low, high = _wider_bounds(known.type, (low, high), (file.min, file.max))
+    stats = replace(
+        old,
+        size_bytes=_sum(old.size_bytes, file.size_bytes),
+        value_count=_sum(old.value_count, file.value_count),
+        null_count=_sum(old.null_count, file.null_count),
+        min=low,
+        max=high,
+        contains_nan=_either(old.contains_nan, file.contains_nan),
     )
+    return replace(known, stats=stats)
 
 
 def text_bounds(low: str | None, high: str | None) -> tuple[str, str | None]:
@@ -121,22 +115,24 @@ def text_bounds(low: str | None, high: str | None) -> tuple[str, str | None]:
     return (low or "").partition("\0")[0], high
 
 
-def _merged_bounds(
-    type_: str, known: TableColumnStats, file: ColumnStats
-) -> tuple[str | None, str | None]:
+def _merged_bounds(type_: str, known: TableColumnStats, file: ColumnStats) -> _Bounds:
     bounds = known.min, known.max
     if _has_no_bounded_value(file):
         return bounds
     new = file.min, file.max
     if bounds == (None, None):
-        if _is_text(type_):
+        if is_text(type_):
             # All NULL so far, or texts for which the stock extension found no bounds.
             return text_bounds(None, None)
         all_null = known.contains_null and not known.contains_nan
         return new if all_null else (None, None)
-    key = _KEYS[_order(type_)]
-    low, high = _bound(min, key, known.min, file.min), _bound(max, key, known.max, file.max)
-    if not _is_text(type_) and (low is None or high is None):
+    return _wider_bounds(type_, bounds, new)
+
+
+def _wider_bounds(type_: str, known: _Bounds, new: _Bounds) -> _Bounds:
+    key = _KEYS[stats_order(type_)]
+    low, high = _bound(min, key, known[0], new[0]), _bound(max, key, known[1], new[1])
+    if not is_text(type_) and (low is None or high is None):
         return None, None  # the stock extension misreads a single bound of numbers
     return low, high
 
@@ -157,17 +153,23 @@ def _bound(choose: Callable[..., str], key: _Key, known: str | None, new: str | 
         return None
 
 
+def _sum(known: int | None, new: int | None) -> int | None:
+    return None if known is None or new is None else known + new
+
+
 def _either(known: bool | None, new: bool | None) -> bool | None:
     return None if known is None or new is None else known or new
 
 
-def _order(type_: str) -> StatsOrder:
+def stats_order(type_: str) -> StatsOrder:
+    """How bounds of a type are compared."""
     known = find_type(type_)
     return StatsOrder.NONE if known is None else known.order
 
 
-def _is_text(type_: str) -> bool:
-    return _order(type_) is StatsOrder.TEXT
+def is_text(type_: str) -> bool:
+    """True if bounds of a type are texts, which may be cut off."""
+    return stats_order(type_) is StatsOrder.TEXT
 
 
 def _float_key(text: str) -> tuple[bool, float]:
@@ -205,19 +207,3 @@ _KEYS: dict[StatsOrder, _Key] = {
     StatsOrder.BYTES: str,
     StatsOrder.NONE: _incomparable,
 }
-
-
-def _leaf_paths(
-    columns: tuple[Column, ...], above: tuple[str, ...] = ()
-) -> Iterator[tuple[tuple[str, ...], Column]]:
-    for column in columns:
-        path = (*above, column.name)
-        if column.children:
-            yield from _leaf_paths(column.children, path)
-        else:
-            yield path, column
-
-
-def _path(name: str) -> tuple[str, ...]:
-    """``"a"."b""c"`` as ``("a", 'b"c')``."""
-    return tuple(part.replace('""', '"') for part in re.findall(r'"((?:[^"]|"")*)"', name))

@@ -218,19 +218,22 @@ class _Writer:
         """Writes a file of the current rows, and files of the deleted rows by version.
 
         All versions of an updated row have the same row id. The stock extension's change feed looks
-        up deletes by row id, so each version goes to a file of its own. Rows whose delete is not
-        after their insert are in no snapshot: a fork of a past snapshot hides rows that way.
+        up deletes by row id, so each version goes to a file of its own. That includes a version
+        which the same transaction inserted and deleted: only the change feed shows it. Rows that
+        were deleted before their insert are dropped: a fork of a past snapshot hides rows that way.
         """
         present = _in_order(
             self.table, lambda order: self._write(f"({rows}) WHERE {DELETED_AT} IS NULL{order}")
         )
         if present is not None:
             yield _placed(present.file, present.bounds[SNAPSHOT_ID], self.partition_id)
+        # The query runs once for each version, so the order leaves no choice.
+        order = f"{DELETED_AT}, {SNAPSHOT_ID}, {SOURCE}, {POSITION}"
         past = (
             f"(SELECT *, least({_MAX_VERSIONS}, row_number() OVER "
-            f"(PARTITION BY {ROW_ID} ORDER BY {DELETED_AT})) AS {VERSION} "
+            f"(PARTITION BY {ROW_ID} ORDER BY {order})) AS {VERSION} "
             f"FROM ({rows}) WHERE {DELETED_AT} >= {oldest_snapshot} "
-            f"AND {DELETED_AT} > {SNAPSHOT_ID})"
+            f"AND {DELETED_AT} >= {SNAPSHOT_ID})"
         )
         for version, deleted in self._count_deleted(past).items():
             written = self._write(
@@ -265,8 +268,11 @@ class _Writer:
         Earlier deletes go to a delete file. With the last one in it too, the change feed would
         show it twice.
         """
-        placed = _placed(written.file, written.bounds[SNAPSHOT_ID], self.partition_id)
         end = max(deleted)
+        first, last = written.bounds[SNAPSHOT_ID]
+        # A file that begins with its end is visible to no snapshot, and any expiry removes it. The
+        # snapshot before does not see the rows: the file stores the snapshot of each.
+        placed = _placed(written.file, (min(first, end - 1), last), self.partition_id)
         listed = [
             snapshot
             for snapshot, count in sorted(deleted.items())
