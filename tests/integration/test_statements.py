@@ -136,8 +136,7 @@ def test_errors_have_an_identifier_a_code_and_no_traceback(
     cursor.execute("CREATE TEMP TABLE pk (i INTEGER PRIMARY KEY)")
     cursor.execute("INSERT INTO pk VALUES (1)")
     with pytest.raises(exception) as caught:
-        cursor.execute(sql)
-        cursor.fetchall()  # raises the error of a query that took long
+        rows(cursor, sql)
     message = str(caught.value)
     assert f"{identifier}: " in message
     assert "Traceback" not in message
