@@ -50,8 +50,6 @@ NO_AUTOMATIC_FLUSH = {
     "DUCKLING_QUEUE_ROTATE_INTERVAL_SECONDS": "3600",
 }
 
-#: Generous: tests start several servers, on a machine that may be busy.
-
 MakeHarness = Callable[..., FaultHarness]
 
 
@@ -456,14 +454,14 @@ def test_memory_does_not_grow_with_queued_rows(make_harness: MakeHarness) -> Non
                 f"INSERT INTO duckling_queue.t SELECT range, repeat('x', 1000) FROM range({rows})"
             )
 
-    for _ in range(5):
+    for _ in range(10):
         enqueue()
     memory = process.memory_info().rss
     queued = sum(path.stat().st_size for path in harness.segments_on_disk())
-    for _ in range(20):
+    for _ in range(50):
         enqueue()
     more = sum(path.stat().st_size for path in harness.segments_on_disk()) - queued
-    assert more > 240 * megabyte
+    assert more > 600 * megabyte
     # The allocator keeps some of what an insert needed.
     assert process.memory_info().rss - memory < more / 2
 

@@ -137,3 +137,22 @@ def test_columns_of_one_name_are_announced_as_they_are(
     values = pa.array([7], pa.int32())
     bound = pa.table([values] * sql.count("?"), names=["1", "2"]) if "?" in sql else None
     assert run_prepared(flight_sql, sql, bound).schema.names == names
+
+
+def test_time_zone_of_a_write_does_not_change_later_queries(
+    server: Server, flight_sql: FlightSql
+) -> None:
+    """Writes and plain queries of all sessions share connections."""
+    flight_sql.query("CREATE TABLE zoned (t TIMESTAMPTZ)")
+    flight_sql.query("SET TimeZone = 'America/New_York'")
+    flight_sql.query("INSERT INTO zoned VALUES ('2024-01-01 00:00:00+00')")
+    flight_sql.query("SET TimeZone = 'UTC'")
+    flight_sql.query("INSERT INTO zoned VALUES ('2024-01-01 00:00:00+00')")
+    flight_sql.query("DROP TABLE zoned")
+    other = FlightSql(server.url)
+    try:
+        schema = run_prepared(other, "SELECT NULL::TIMESTAMPTZ AS t WHERE false").schema
+        assert schema.field("t").type.tz == "UTC"
+    finally:
+        other.close_session()
+        other.close()

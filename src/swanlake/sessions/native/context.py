@@ -91,9 +91,12 @@ class NativeContext:
         """A scratch connection in the time zone of the session, on which partitions may depend."""
         time_zone = self.session.names.time_zone
         with self.scratch_connection() as scratch:
-            scratch.execute(f"SET SESSION TimeZone = {literal(time_zone)}")
+            [(usual,)] = scratch.execute("SELECT current_setting('TimeZone')").fetchall()
+            if usual != time_zone:
+                scratch.execute(f"SET SESSION TimeZone = {literal(time_zone)}")
             yield scratch
-            scratch.execute("RESET SESSION TimeZone")
+            if usual != time_zone:  # a RESET would not restore the setting of the instance
+                scratch.execute(f"SET SESSION TimeZone = {literal(usual)}")
 
     @contextmanager
     def on_scratch(self, parameters: Any) -> Iterator[NativeContext]:
