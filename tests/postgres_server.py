@@ -61,37 +61,12 @@ class PostgresServer:
         self._directory.cleanup()
 
 
-#: Empty databases by server. Creating one takes PostgreSQL longer than most tests.
-_empty: dict[str, list[str]] = {}
-
-
 @contextmanager
 def new_database(url: str) -> Iterator[str]:
-    """The URL of an empty database on a server, which is emptied after the block."""
-    names = _empty.setdefault(url, [])
-    if names:
-        name = names.pop()
-    else:
-        name = f"test_{uuid4().hex}"
-        with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {name}")
-    database = make_conninfo(url, dbname=name)
-    yield database
-    _drop_everything(database)
-    names.append(name)
-
-
-def _drop_everything(database: str) -> None:
-    """Ends all connections to a database and drops its schemas."""
-    with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute(
-            "SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity "
-            "WHERE datname = current_database() AND pid <> pg_backend_pid()"
-        )
-        schemas = connection.execute(
-            "SELECT quote_ident(nspname) FROM pg_namespace "
-            "WHERE nspname NOT LIKE 'pg\\_%' AND nspname <> 'information_schema'"
-        ).fetchall()
-        for (schema,) in schemas:
-            connection.execute(f"DROP SCHEMA {schema} CASCADE")
-        connection.execute("CREATE SCHEMA public AUTHORIZATION pg_database_owner")
+    """The URL of an empty database on a server, which is dropped after the block."""
+    name = f"test_{uuid4().hex}"
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    yield make_conninfo(url, dbname=name)
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
