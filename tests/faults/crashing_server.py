@@ -53,9 +53,10 @@ FLUSH_STEPS = (
     "flush: before the commit",
     "flush: committed",
     "remove: begins",
-    "remove: between two",
     "remove: done",
 )
+#: Reached only when one flush stores several segments.
+BETWEEN_REMOVALS = "remove: between two"
 #: While a large upload becomes a segment.
 BULK_STEPS = ("bulk: half written", "bulk: synced", "bulk: renamed")
 #: While a server adopts the segments of another.
@@ -231,7 +232,7 @@ def watch_removals(faults: FaultInjector) -> None:
     def before() -> None:
         faults.reach("remove: begins")
         if getattr(removed, "count", 0):
-            faults.reach("remove: between two")
+            faults.reach(BETWEEN_REMOVALS)
 
     def after() -> None:
         removed.count = getattr(removed, "count", 0) + 1
