@@ -24,6 +24,7 @@ LAYERS = [
     {"maintenance"},
     {"jobs"},
     {"engine"},
+    {"access"},
     {"lake"},
     {"sql"},
     {"protocol"},

@@ -9,11 +9,12 @@ import hmac
 import logging
 import os
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow.flight as flight
 
+from swanlake.access.identity import Grant, Identity, Privilege, Role
 from swanlake.config import Settings
 from swanlake.errors import NotAuthenticated, StartupError
 from swanlake.jobs.segment_transfer.grants import TransferGrants
@@ -23,16 +24,7 @@ log = logging.getLogger("swanlake.server")
 ANONYMOUS = "anonymous"
 _TRUSTED_USER = "user:"
 _WORKER = "spark-worker"
-
-
-@dataclass(frozen=True)
-class Identity:
-    """A caller's name, and the bearer token that identifies it in later calls."""
-
-    name: str
-    bearer: str = field(default="", repr=False)
-    #: The token of a Spark worker; it grants access to the segments of its job only.
-    grant_token: str = field(default="", repr=False)
+_NO_CATALOG = (Grant("*", Privilege.NONE),)
 
 
 class Authenticator(ABC):
@@ -66,7 +58,7 @@ def identify_worker(authorization: str | None, grants: TransferGrants) -> Identi
     scheme, _, token = (authorization or "").strip().partition(" ")
     token = token.strip()
     if scheme.lower() == "bearer" and grants.is_valid(token):
-        return Identity(_WORKER, grant_token=token)
+        return Identity(_WORKER, Role.READER, _NO_CATALOG, grant_token=token)
     return None
 
 
@@ -74,15 +66,17 @@ class TrustAuthenticator(Authenticator):
     """Trusts the user name that callers send: for one machine, or behind a proxy that checks."""
 
     def authenticate_anonymous(self) -> Identity:
-        return Identity(ANONYMOUS)
+        return Identity(ANONYMOUS, Role.ADMIN)
 
     def authenticate_token(self, token: str) -> Identity:
         if token.startswith(_TRUSTED_USER):
-            return Identity(token.removeprefix(_TRUSTED_USER), token)
-        return Identity("token-" + hashlib.sha256(token.encode()).hexdigest()[:12], token)
+            return Identity(token.removeprefix(_TRUSTED_USER), Role.ADMIN, bearer=token)
+        name = "token-" + hashlib.sha256(token.encode()).hexdigest()[:12]
+        return Identity(name, Role.ADMIN, bearer=token)
 
     def authenticate_password(self, user: str, password: str) -> Identity:
-        return Identity(user or ANONYMOUS, _TRUSTED_USER + (user or ANONYMOUS))
+        name = user or ANONYMOUS
+        return Identity(name, Role.ADMIN, bearer=_TRUSTED_USER + name)
 
 
 @dataclass(frozen=True)
@@ -128,7 +122,7 @@ class TokenAuthenticator(Authenticator):
             self._files = self._read()
             file = self._files.get(digest)
         if token and file is not None:
-            return Identity(file.name, token)
+            return Identity(file.name, Role.ADMIN, bearer=token)
         raise NotAuthenticated("This server does not know the token.")
 
     def authenticate_password(self, user: str, password: str) -> Identity:

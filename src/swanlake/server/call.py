@@ -8,11 +8,12 @@ from typing import Any
 
 import pyarrow.flight as flight
 
+from swanlake.access.identity import Identity
 from swanlake.errors import InvalidRequest, NotAuthenticated, SwanLakeError
 from swanlake.jobs.segment_transfer.grants import TransferGrants
 from swanlake.protocol import Headers
 from swanlake.queue.batch_ids import BatchId
-from swanlake.server.auth import Authenticator, Identity, identify_worker
+from swanlake.server.auth import Authenticator, identify_worker
 from swanlake.server.errors import raise_flight_error
 from swanlake.sessions.ids import SessionKey, peer_address
 

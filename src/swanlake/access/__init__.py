@@ -1,0 +1,3 @@
+"""Callers: who they are, and what they may do."""
+
+__all__ = ["identity"]
