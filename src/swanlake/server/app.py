@@ -8,7 +8,6 @@ import logging
 import os
 import signal
 import socket
-import ssl
 import threading
 import time
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from swanlake._internal.addresses import is_loopback
 from swanlake._internal.waiting import POLL_SECONDS, polling, wait
 from swanlake._version import __version__
 from swanlake.config import Settings
@@ -30,6 +30,8 @@ from swanlake.maintenance.settings import MaintenanceSettings
 from swanlake.queue.service import DucklingQueue
 from swanlake.queue.settings import QueueSettings
 from swanlake.server.auth import open_authenticator
+from swanlake.server.listener import Listener
+from swanlake.server.server_tls import ServerTls, read_tls
 from swanlake.server.service import SwanLakeService
 from swanlake.sessions.peers import connected_peers
 from swanlake.sessions.registry import SessionRegistry
@@ -37,7 +39,6 @@ from swanlake.sessions.services import NativeParts, SessionServices
 
 log = logging.getLogger("swanlake.server")
 
-_LOOPBACK = ("127.", "localhost", "::1", "[::1]")
 _WILDCARDS = ("0.0.0.0", "::")
 _SCHEMES = ("grpc", "grpc+tls")
 #: Within the grace period: time for clients to fetch the results of finished statements.
@@ -57,16 +58,28 @@ class Server:
     """A running server. It accepts calls as soon as it is constructed."""
 
     def __init__(self, settings: Settings) -> None:
-        tls = _tls_certificates(settings)
+        tls = read_tls(settings)
         _check_advertised_url(settings.advertised_url)
-        authenticator = open_authenticator(settings)
+        _check_exposure(settings, has_tls=tls is not None)
+        authenticator = open_authenticator(settings, lambda: self._lake.credentials())
         queue_settings = QueueSettings.from_settings(settings)
         maintenance_settings = MaintenanceSettings.from_settings(settings)
         self._settings = settings
         scheme = "grpc+tls" if tls else "grpc"
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
-        location = f"{scheme}://{host}:{settings.port}"
         grants = open_transfer_grants(settings)
+        if grants is not None and settings.tls_client_ca is not None:
+            raise ConfigError(
+                "Spark workers on other machines fetch segments from this server and have no "
+                "client certificate: tls_client_ca cannot be combined with a remote Spark."
+            )
+        _make_private(settings.home)
+
+        def build_service(port: int, tls: ServerTls | None) -> SwanLakeService:
+            return SwanLakeService(
+                f"{scheme}://{host}:{port}", settings, self.registry, authenticator, tls, grants
+            )
+
         with ExitStack() as undo:
             self._lake = Lake.from_settings(settings)
             undo.callback(self._lake.close)
@@ -96,8 +109,8 @@ class Server:
             undo.callback(self.registry.stop)
             self._host.move_idle_sessions = self.registry.leave_retired_engines
             try:
-                self._service = SwanLakeService(
-                    location, settings, self.registry, authenticator, tls, grants
+                self._listener = Listener(
+                    build_service, settings.port, lambda: read_tls(settings), tls
                 )
             except Exception as refused:
                 raise AddressInUse(
@@ -107,16 +120,25 @@ class Server:
                 ) from refused
             undo.pop_all()
         self.url = f"{scheme}://{host}:{self.port}"
-        if grants is not None:
-            grants.set_address(self._advertised_url(scheme), tls[0][0] if tls else None)
+
+        def announce_address(tls: ServerTls | None) -> None:
+            if grants is not None:
+                grants.set_address(self._advertised_url(scheme), tls.certificate if tls else None)
+
+        announce_address(tls)
+        self._listener.watch(announce_address)
         if settings.maintenance == "on":
             self._scheduler.start()
-        if settings.auth == "none" and not settings.host.startswith(_LOOPBACK):
-            log.warning("listening on %s without authentication; set auth=token", settings.host)
+        if settings.insecure and not is_loopback(settings.host):
+            log.warning("insecure: calls on %s may be unauthenticated or readable", self.url)
 
     @property
     def port(self) -> int:
-        return int(self._service.port)
+        return self._listener.port
+
+    def reload(self) -> None:
+        """Reads the TLS files again, in the background."""
+        self._listener.check_now()
 
     def _advertised_url(self, scheme: str) -> str:
         """The URL for other machines; a wildcard address becomes the host name."""
@@ -133,14 +155,14 @@ class Server:
         that still run afterwards are interrupted.
         """
         deadline = time.monotonic() + grace
-        self._service.drain()
+        self._listener.drain()
         self._scheduler.request_stop()
         self._wait_until_idle(deadline)
         fetch_by = min(deadline, time.monotonic() + _FETCH_SECONDS)
         self._wait_until(lambda: not self.registry.results_waiting, fetch_by)
         # shutdown() waits for every open stream without a deadline, so it runs in a thread.
         closing = threading.Thread(
-            target=self._service.shutdown, name="swanlake-close", daemon=True
+            target=self._listener.shutdown, name="swanlake-close", daemon=True
         )
         closing.start()
         closing.join(max(deadline - time.monotonic(), 0))
@@ -190,6 +212,7 @@ class _Signals:
 
     def __init__(self) -> None:
         self._received = threading.Event()
+        self._on_hangup: Callable[[], None] = lambda: None
         # Python runs signal handlers in the main thread, which may be blocked at that moment. The
         # interpreter writes a byte to the wakeup descriptor at once, so a thread reads that.
         self._signals, wakeup = os.pipe()
@@ -199,8 +222,13 @@ class _Signals:
         signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
         threading.Thread(target=self._listen, name="swanlake-signals", daemon=True).start()
 
+    def on_hangup(self, act: Callable[[], None]) -> None:
+        """Sets what SIGHUP does, in place of ending the process; it must not block."""
+        self._on_hangup = act
+        signal.signal(signal.SIGHUP, lambda number, frame: None)
+
     def wait(self) -> None:
-        """Blocks until the first signal arrives."""
+        """Blocks until the first signal to stop arrives."""
         self._received.wait()
 
     def _listen(self) -> None:
@@ -216,7 +244,8 @@ class _Signals:
     def _next(self) -> signal.Signals:
         """The next SIGTERM or SIGINT; other handled signals are skipped."""
         while (number := os.read(self._signals, 1)[0]) not in _STOP_SIGNALS:
-            pass
+            if number == signal.SIGHUP:
+                self._on_hangup()
         return signal.Signals(number)
 
 
@@ -224,6 +253,8 @@ def serve(settings: Settings, ready_file: Path | None, announce: Any) -> None:
     """Runs a server until SIGTERM or SIGINT, then stops it within the grace periods."""
     signals = _Signals()
     server = Server(settings)
+    if settings.tls_cert is not None:
+        signals.on_hangup(server.reload)
     # Objects that exist now live as long as the process: exempt them from collection.
     gc.freeze()
     gc.set_threshold(_COLLECT_AFTER)
@@ -255,24 +286,35 @@ def _write_ready_file(path: Path, url: str) -> None:
         raise StartupError(f"The ready file {path} cannot be written: {unwritable}.") from None
 
 
-def _tls_certificates(settings: Settings) -> list[tuple[bytes, bytes]] | None:
-    if settings.tls_cert is None and settings.tls_key is None:
-        return None
-    if settings.tls_cert is None or settings.tls_key is None:
-        raise ConfigError("tls_cert and tls_key belong together; one of them is missing.")
-    try:
-        pair = settings.tls_cert.read_bytes(), settings.tls_key.read_bytes()
-        # gRPC would only report that it cannot listen, and would prompt for an encrypted key.
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(settings.tls_cert, settings.tls_key, password="")
-    except ssl.SSLError as unusable:
+def _check_exposure(settings: Settings, *, has_tls: bool) -> None:
+    """Raises ConfigError if other machines could use the server, or read what it sends."""
+    if settings.insecure or is_loopback(settings.host):
+        return
+    missing = [
+        name
+        for name, is_missing in (
+            ("authentication (--auth)", settings.auth == "none"),
+            ("TLS (--tls-cert, --tls-key)", not has_tls),
+        )
+        if is_missing
+    ]
+    if missing:
         raise ConfigError(
-            "tls_cert and tls_key must be a PEM certificate and its unencrypted private key: "
-            f"{unusable}."
-        ) from None
-    except OSError as unreadable:
-        raise ConfigError(f"The TLS files cannot be read: {unreadable}.") from None
-    return [pair]
+            f"Other machines can reach {settings.host}, and the server has no "
+            f"{' and no '.join(missing)}. Set it, listen on 127.0.0.1, or start with --insecure if "
+            "a proxy or a private network protects the server."
+        )
+
+
+def _make_private(home: Path) -> None:
+    """Creates the home directory, and takes other users' access to it away."""
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if home.stat().st_mode & 0o077:
+            home.chmod(0o700)
+    except OSError as refused:
+        # A mounted volume may belong to another user; what cannot be used at all fails later.
+        log.warning("the home directory cannot be made private: %s", refused)
 
 
 def _check_advertised_url(url: str) -> None:
