@@ -17,7 +17,7 @@ from swanlake.cli.commands import swanlake as command
 from swanlake.client import FlightSQLClient
 from swanlake.errors import NotAuthenticated, ServerUnavailable
 from tests.conftest import AdbcConnections
-from tests.credentials import write_tokens
+from tests.credentials import is_accepted, write_tokens
 from tests.flight import FlightSql
 from tests.server_process import ServerProcess
 from tests.tls import self_signed
@@ -45,14 +45,6 @@ def connect_token(token_server: ServerProcess) -> Iterator[Callable[..., Any]]:
     """Opens stock ADBC connections to the server with tokens."""
     with AdbcConnections(token_server.url) as connections:
         yield connections.open
-
-
-def is_accepted(url: str, token: str) -> bool:
-    try:
-        with FlightSQLClient(url, token=token) as client:
-            return bool(client.status()["state"] == "accepting")
-    except NotAuthenticated:
-        return False
 
 
 def select(connection: Any, sql: str = "SELECT 42") -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -160,8 +161,12 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 def _fetch(url: str) -> str:
     opener = urllib.request.build_opener(_NoRedirect)
-    with opener.open(url, timeout=_FETCH_SECONDS) as response:
-        body: bytes = response.read(_MAX_KEYS_BYTES + 1)
+    try:
+        with opener.open(url, timeout=_FETCH_SECONDS) as response:
+            body: bytes = response.read(_MAX_KEYS_BYTES + 1)
+    except urllib.error.HTTPError as refused:
+        refused.close()  # it holds the connection
+        raise ValueError(f"{url} answered with status {refused.code}") from None
     if len(body) > _MAX_KEYS_BYTES:
         raise ValueError(f"the answer of {url} is too large")
     return body.decode()

@@ -47,13 +47,13 @@ class LoginLimiter:
     def is_blocked(self, source: str) -> bool:
         """True if the source had too many failures lately."""
         with self._lock:
-            return self._count(source) >= self._burst
+            return self._count(source) > self._burst - 1
 
     def record_failure(self, source: str) -> bool:
         """Counts a failure; False if the source was blocked already: it need not be logged."""
         with self._lock:
             count = self._count(source)
-            if count >= self._burst:
+            if count > self._burst - 1:
                 return False
             self._failures[source] = _Failures(count + 1, self._clock())
             self._failures.move_to_end(source)

@@ -45,7 +45,7 @@ def verify(token: str, now: float, key: bytes) -> Login | None:
         return None
     try:
         content = json.loads(base64.urlsafe_b64decode(payload))
-    except (binascii.Error, ValueError):  # signed with the key, by another version
+    except (binascii.Error, ValueError):  # signed with the key, but by another version
         return None
     if now >= content["expires_at"]:
         return None

@@ -65,7 +65,7 @@ class Refreshed(Generic[T]):
         usable = self._value_within(max(max_age, self._outage))
         with self._lock:
             failing = self._failed is not None
-            if self._loading is None and self._may_load():
+            if self._value_within(max_age) is None and self._loading is None and self._may_load():
                 self._loading = threading.Event()
                 threading.Thread(
                     target=self._reload, args=(self._loading,), name="swanlake-refresh", daemon=True

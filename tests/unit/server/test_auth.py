@@ -1,0 +1,214 @@
+"""Authentication: what is checked, what is counted, what is logged."""
+
+from __future__ import annotations
+
+import base64
+import inspect
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.flight as flight
+import pytest
+
+from swanlake.access import secret_text
+from swanlake.access.identity import Role
+from swanlake.access.login_limiter import LoginLimiter
+from swanlake.access.secret_text import password_verifier, token_digest
+from swanlake.access.token_files import TokenFiles
+from swanlake.config import Settings
+from swanlake.errors import ConfigError, NotAuthenticated
+from swanlake.lake.model.credentials import Credential, CredentialKind, StoredCredentials
+from swanlake.server import auth, service
+from swanlake.server.auth import CredentialAuthenticator, Credentials, open_authenticator
+from tests.credentials import write_tokens
+
+ADDRESS = "192.0.2.1"
+FILE_TOKEN, LAKE_TOKEN, PASSWORD = "the-token-of-a-file", "the-token-of-the-lake", "correct horse"
+STORED = StoredCredentials(
+    [
+        Credential(CredentialKind.TOKEN, "bob", token_digest(LAKE_TOKEN), "reader"),
+        Credential(CredentialKind.USER, "carol", password_verifier(PASSWORD), "writer"),
+    ],
+    b"key",
+)
+
+
+class Lake:
+    """Counts how often the credentials are read."""
+
+    reads = 0
+
+    def credentials(self) -> StoredCredentials:
+        self.reads += 1
+        return STORED
+
+
+@pytest.fixture
+def lake() -> Lake:
+    return Lake()
+
+
+@pytest.fixture
+def authenticator(tmp_path: Path, lake: Lake) -> CredentialAuthenticator:
+    write_tokens(tmp_path, alice=FILE_TOKEN)
+    return CredentialAuthenticator(
+        TokenFiles(tmp_path / "tokens"),
+        lake.credentials,
+        limiter=LoginLimiter(lambda: 0.0, burst=3),
+        login_seconds=60.0,
+    )
+
+
+def bearer(token: str, address: str = ADDRESS) -> Credentials:
+    return Credentials(f"Bearer {token}", address)
+
+
+def basic(user: str, password: str, address: str = ADDRESS) -> Credentials:
+    encoded = base64.b64encode(f"{user}:{password}".encode()).decode()
+    return Credentials(f"Basic {encoded}", address)
+
+
+def test_every_credential_identifies_its_caller(authenticator: CredentialAuthenticator) -> None:
+    expected = {
+        bearer(FILE_TOKEN): ("alice", Role.ADMIN),
+        bearer(LAKE_TOKEN): ("bob", Role.READER),
+        basic("bob", LAKE_TOKEN): ("bob", Role.READER),
+        basic("carol", PASSWORD): ("carol", Role.WRITER),
+    }
+    for credentials, caller in expected.items():
+        identity = authenticator.identify(credentials)
+        assert (identity.name, identity.role) == caller
+        again = authenticator.identify(bearer(identity.bearer))
+        assert (again.name, again.role) == caller, "the token of a handshake"
+
+
+def test_password_is_not_a_bearer_token(authenticator: CredentialAuthenticator) -> None:
+    with pytest.raises(NotAuthenticated):
+        authenticator.identify(bearer(PASSWORD))
+    with pytest.raises(NotAuthenticated):
+        authenticator.identify(bearer(token_digest(LAKE_TOKEN)))
+
+
+def test_passwords_are_refused_when_only_tokens_are_accepted(tmp_path: Path, lake: Lake) -> None:
+    only_tokens = open_authenticator(Settings(home=tmp_path, auth="token"), lake.credentials)
+    assert only_tokens.identify(basic("bob", LAKE_TOKEN)).name == "bob"
+    with pytest.raises(NotAuthenticated):
+        only_tokens.identify(basic("carol", PASSWORD))
+
+
+def test_unknown_tokens_do_not_read_the_credentials_each(
+    authenticator: CredentialAuthenticator, lake: Lake
+) -> None:
+    for _ in range(50):
+        with pytest.raises(NotAuthenticated):
+            authenticator.identify(bearer("a-wrong-token"))
+    # One at first, at most one for each failure before the address is blocked, and one if the
+    # machine was so slow that they became too old.
+    assert lake.reads <= 5
+
+
+def test_blocked_address_cannot_guess_but_known_tokens_work(
+    authenticator: CredentialAuthenticator, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        for number in range(5):
+            with pytest.raises(NotAuthenticated):
+                authenticator.identify(basic("carol", f"guess number {number}"))
+    assert caplog.messages == [
+        *["login failed from 192.0.2.1: user 'carol'"] * 3,
+        "too many failed logins from 192.0.2.1: more are refused",
+    ]
+    with pytest.raises(NotAuthenticated):
+        authenticator.identify(basic("carol", PASSWORD))
+    assert authenticator.identify(bearer(LAKE_TOKEN)).name == "bob"
+    assert authenticator.identify(basic("carol", PASSWORD, "192.0.2.2")).name == "carol"
+    # Verified a moment ago: the caller proves no more than it did then.
+    assert authenticator.identify(basic("carol", PASSWORD)).name == "carol"
+
+
+def test_failures_without_an_address_count_for_the_user(
+    authenticator: CredentialAuthenticator,
+) -> None:
+    for _ in range(3):
+        with pytest.raises(NotAuthenticated):
+            authenticator.identify(basic("carol", "a wrong guess", address=""))
+    with pytest.raises(NotAuthenticated):
+        authenticator.identify(basic("carol", PASSWORD, address=""))
+    assert authenticator.identify(basic("bob", LAKE_TOKEN, address="")).name == "bob"
+
+
+def test_calls_without_credentials_do_not_block_their_address(
+    authenticator: CredentialAuthenticator, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(10):
+        with pytest.raises(NotAuthenticated):
+            authenticator.identify(Credentials("", ADDRESS))
+    assert caplog.messages == []
+    assert authenticator.identify(basic("carol", PASSWORD)).name == "carol"
+
+
+def test_secrets_and_line_ends_are_not_logged(
+    authenticator: CredentialAuthenticator, caplog: pytest.LogCaptureFixture
+) -> None:
+    for credentials in (basic("x\nFORGED", "hunter22"), bearer("hunter22"), basic("é", "hunter22")):
+        with pytest.raises(NotAuthenticated):
+            authenticator.identify(credentials)
+    assert len(caplog.messages) == 3 + 1
+    assert "hunter22" not in caplog.text
+    assert "FORGED" not in caplog.text
+    assert "hunter22" not in repr(basic("x", "hunter22"))
+
+
+def test_unknown_user_costs_as_much_as_a_wrong_password(
+    authenticator: CredentialAuthenticator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checks: list[str] = []
+
+    def record(password: str, verifier: str) -> bool:
+        checks.append(verifier.rpartition("$")[0].rpartition("$")[0])
+        return secret_text.is_password(password, verifier)
+
+    monkeypatch.setattr(auth, "is_password", record)
+    for user in ("carol", "stranger"):
+        with pytest.raises(NotAuthenticated):
+            authenticator.identify(basic(user, "a wrong guess"))
+    assert len(checks) == 2
+    assert checks[0] == checks[1]
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"auth": "token", "jwt_keys": "keys"}, 'need auth = "any"'),
+        ({"tls_client_subjects": Path("subjects")}, 'need auth = "any"'),
+        ({"auth": "any", "tls_client_subjects": Path("subjects")}, "needs tls_client_ca"),
+        ({"auth": "any", "jwt_keys": "keys"}, "needs jwt_issuer and jwt_audience"),
+        (
+            {"auth": "any", "jwt_keys": "none", "jwt_issuer": "i", "jwt_audience": "a"},
+            "cannot be read",
+        ),
+    ],
+)
+def test_contradicting_settings_fail_the_start(
+    tmp_path: Path, lake: Lake, settings: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        open_authenticator(Settings(home=tmp_path, **settings), lake.credentials)
+
+
+def handlers() -> list[str]:
+    """The methods of a Flight service that answer calls: their first argument is the context."""
+    methods: dict[str, Callable[..., Any]] = dict(
+        inspect.getmembers(flight.FlightServerBase, callable)
+    )
+    return [name for name in methods if name.startswith(("get_", "do_", "list_"))]
+
+
+def test_every_handler_authenticates_its_caller() -> None:
+    names = handlers()
+    assert len(names) == 8
+    for name in names:
+        handler = getattr(service.SwanLakeService, name)
+        assert handler.__code__ is service.flight_call(lambda: None).__code__, name
