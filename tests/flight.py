@@ -16,10 +16,13 @@ class FlightSql:
     """One connection that sends messages as given."""
 
     def __init__(
-        self, url: str, *, user_agent: str = "", tls: bytes | None = None, **headers: str
+        self, url: str, *, user_agent: str = "", trusted: str = "", **headers: str
     ) -> None:
+        """``trusted`` are the certificates to trust, as PEM."""
         options = [("grpc.primary_user_agent", user_agent)] if user_agent else None
-        self.client = flight.FlightClient(url, tls_root_certs=tls, generic_options=options)
+        self.client = flight.FlightClient(
+            url, tls_root_certs=trusted or None, generic_options=options
+        )
         self._headers = headers
 
     def options(self, headers: dict[str, str] | None = None, *, seconds: float = 240) -> Any:

@@ -8,6 +8,7 @@ import signal
 import stat
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,10 @@ from tests.waiting import eventually
 
 PROVIDER_KEY = ec.generate_private_key(ec.SECP256R1())
 PASSWORD = "correct horse"
+
+
+def is_refused(url: str, token: str) -> bool:
+    return not is_accepted(url, token)
 
 
 def run(*arguments: str, stdin: str | None = None, **environment: str) -> Result:
@@ -152,14 +157,14 @@ def test_servers_of_a_lake_share_tokens_and_logins(
     secret = assert_succeeded(run("token", "create", "shared", **lake)).strip()
     assert_succeeded(run("user", "create", "ulla", stdin=PASSWORD, **lake))
     for server in servers:
-        eventually(lambda server=server: is_accepted(server.url, secret))
+        eventually(partial(is_accepted, server.url, secret))
     login = log_in(servers[0].url, "ulla", PASSWORD)
     assert is_accepted(servers[1].url, login), "the servers share the key of logins"
     assert_succeeded(run("token", "revoke", "shared", **lake))
     assert_succeeded(run("user", "remove", "ulla", **lake))
     for server in servers:
-        eventually(lambda server=server: not is_accepted(server.url, secret))
-        eventually(lambda server=server: not is_accepted(server.url, login))
+        eventually(partial(is_refused, server.url, secret))
+        eventually(partial(is_refused, server.url, login))
 
 
 # ---- users ---------------------------------------------------------------------------------------
@@ -292,15 +297,17 @@ def test_certificate_identifies_the_client(
         *("--tls-client-subjects", str(subjects)),
     )
 
-    def select_42(name: str, signed_by: Path = tls_directory, **options: str) -> Any:
+    def select_42(name: str, authorization: str = "", signed_by: Path = tls_directory) -> Any:
         certificate, key = client_certificate(signed_by, name)
-        mutual = {
+        mutual: dict[str, Any] = {
             "adbc.flight.sql.client_option.tls_root_certs": authority.read_text(),
             "adbc.flight.sql.client_option.mtls_cert_chain": certificate.read_text(),
             "adbc.flight.sql.client_option.mtls_private_key": key.read_text(),
         }
+        if authorization:
+            mutual["adbc.flight.sql.authorization_header"] = authorization
         with AdbcConnections(server.url) as connections:
-            with connections.open(**mutual, **options).cursor() as cursor:
+            with connections.open(**mutual).cursor() as cursor:
                 cursor.execute("SELECT 42")
                 return cursor.fetchall()
 
@@ -308,8 +315,7 @@ def test_certificate_identifies_the_client(
     with pytest.raises(adbc_driver_manager.Error, match="UNAUTHENTICATED"):
         select_42("stranger.example.com")
     assert "login failed from 127.0.0.1: certificate 'stranger.example.com'" in server.log_text
-    header = {"adbc.flight.sql.authorization_header": "Bearer the-token-of-alice"}
-    assert select_42("stranger.example.com", **header) == [(42,)]
+    assert select_42("stranger.example.com", "Bearer the-token-of-alice") == [(42,)]
     self_signed(tmp_path)
     with pytest.raises(adbc_driver_manager.Error, match="Unavailable"):
         select_42("loader.example.com", signed_by=tmp_path)
@@ -321,12 +327,12 @@ def test_changed_certificate_is_used_without_a_restart(
     certificate, key = self_signed(tmp_path)
     server = start_server("--tls-cert", str(certificate), "--tls-key", str(key))
     eventually(lambda: "The TLS certificate expires on" in server.log_text)
-    old = certificate.read_bytes()
+    old = certificate.read_text()
     replacement = tmp_path / "new"
     replacement.mkdir()
     new, new_key = self_signed(replacement)
-    either = old + new.read_bytes()
-    client = FlightSql(server.url, tls=either, x_swanlake_session_id="survivor")
+    either = old + new.read_text()
+    client = FlightSql(server.url, trusted=either, x_swanlake_session_id="survivor")
     client.query("CREATE TEMP TABLE kept AS SELECT 7 AS i")
     result = client.fetch(client.execute("SELECT range AS i FROM range(3000000)"))
     assert result.read_chunk().data.num_rows, "a stream that is open during the change"
@@ -334,20 +340,20 @@ def test_changed_certificate_is_used_without_a_restart(
     new.replace(certificate)
     server.process.send_signal(signal.SIGHUP)
     eventually(lambda: "the new TLS certificate is in use" in server.log_text)
-    only_new = FlightSql(server.url, tls=certificate.read_bytes())
+    only_new = FlightSql(server.url, trusted=certificate.read_text())
     assert only_new.query("SELECT 42 AS i").to_pydict() == {"i": [42]}
     assert result.read_all()["i"][-1].as_py() == 2_999_999
     assert client.query("FROM kept").to_pydict() == {"i": [7]}
-    only_old = FlightSql(server.url, tls=old)
+    only_old = FlightSql(server.url, trusted=old)
     with pytest.raises(flight.FlightUnavailableError):
         only_old.query("SELECT 42")
     certificate.write_text("not a certificate")
 
-    def is_refused() -> bool:
+    def is_reported() -> bool:
         server.process.send_signal(signal.SIGHUP)
         return "the new TLS files are not used" in server.log_text
 
-    eventually(is_refused)
+    eventually(is_reported)
     assert only_new.query("SELECT 42 AS i").to_pydict() == {"i": [42]}
     for one in (client, only_new, only_old):
         one.close()

@@ -118,6 +118,7 @@ def test_port_in_use_exits_3(tmp_path: Path) -> None:
         code, log = start_fails(tmp_path / "home", "--port", port)
     assert code == 3
     assert f"swanlake: Cannot listen on 127.0.0.1:{port}" in log
+    assert not (tmp_path / "home").exists(), "nothing is initialised"
 
 
 def test_port_of_another_server_exits_3(tmp_path: Path, server: ServerProcess) -> None:

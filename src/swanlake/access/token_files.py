@@ -15,7 +15,7 @@ from swanlake.errors import InvalidRequest, StartupError
 
 log = logging.getLogger("swanlake.access")
 
-_READABLE_BY_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 class TokenFiles:
@@ -65,8 +65,18 @@ class TokenFiles:
                     yield entry
 
 
+def is_loose(mode: int, owner: int, own_user: int) -> bool:
+    """True if other users can read or change a file with that mode and owner.
+
+    The group may read a file of root: mounted secrets give it to the server's group that way.
+    """
+    allowed = stat.S_IRGRP if owner == 0 != own_user else 0
+    return bool(mode & _OTHERS & ~allowed)
+
+
 def _is_loose(entry: os.DirEntry[str]) -> bool:
-    return bool(entry.stat().st_mode & _READABLE_BY_OTHERS)
+    status = entry.stat()
+    return is_loose(status.st_mode, status.st_uid, os.geteuid())
 
 
 def _read_token(entry: os.DirEntry[str]) -> str:

@@ -73,6 +73,7 @@ class Server:
                 "Spark workers on other machines fetch segments from this server and have no "
                 "client certificate: tls_client_ca cannot be combined with a remote Spark."
             )
+        _check_address(settings)
         _make_private(settings.home)
 
         def build_service(port: int, tls: ServerTls | None) -> SwanLakeService:
@@ -113,11 +114,7 @@ class Server:
                     build_service, settings.port, lambda: read_tls(settings), tls
                 )
             except Exception as refused:
-                raise AddressInUse(
-                    f"Cannot listen on {settings.host}:{settings.port}: another process uses "
-                    "it, or the address does not belong to this machine. Choose another with "
-                    "--port or --host."
-                ) from refused
+                raise _address_in_use(settings) from refused
             undo.pop_all()
         self.url = f"{scheme}://{host}:{self.port}"
 
@@ -304,6 +301,22 @@ def _check_exposure(settings: Settings, *, has_tls: bool) -> None:
             f"{' and no '.join(missing)}. Set it, listen on 127.0.0.1, or start with --insecure if "
             "a proxy or a private network protects the server."
         )
+
+
+def _check_address(settings: Settings) -> None:
+    """Raises AddressInUse before the lake is created, not after."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        socket.create_server((settings.host, settings.port), family=family).close()
+    except OSError as refused:
+        raise _address_in_use(settings) from refused
+
+
+def _address_in_use(settings: Settings) -> AddressInUse:
+    return AddressInUse(
+        f"Cannot listen on {settings.host}:{settings.port}: another process uses it, or the "
+        "address does not belong to this machine. Choose another with --port or --host."
+    )
 
 
 def _make_private(home: Path) -> None:

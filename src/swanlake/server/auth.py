@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import hmac
 import logging
@@ -87,7 +86,7 @@ class Credentials:
         value = self.value + "=" * (-len(self.value) % 4)  # Go's Flight clients omit the padding
         try:
             user, _, password = base64.b64decode(value, validate=True).decode().partition(":")
-        except (binascii.Error, UnicodeDecodeError):
+        except ValueError:  # neither base64 nor UTF-8
             return None
         return (user, password) if user.isprintable() else None  # names are logged
 
@@ -179,7 +178,7 @@ class CredentialAuthenticator(Authenticator):
 
     def _identify_bearer(self, token: str, source: str) -> Identity | None:
         digest = token_digest(token)
-        identity = self._find_token(token) or self._verified_jwts.find(digest)
+        identity = self._find_token(digest) or self._verified_jwts.find(digest)
         if identity is None and is_login_token(token):
             identity = self._callers.get().find_login(token, time.time())
         if identity is None and not self._limiter.is_blocked(source):
@@ -188,24 +187,23 @@ class CredentialAuthenticator(Authenticator):
                 if identity is not None:
                     self._verified_jwts.add(digest, identity)
             else:
-                identity = self._find_new_token(token)
+                identity = self._find_new_token(digest)
         return None if identity is None else replace(identity, bearer=token)
 
-    def _find_token(self, token: str) -> Identity | None:
-        digest = token_digest(token)
+    def _find_token(self, digest: str) -> Identity | None:
         identity = self._files.get().get(digest)
         return identity or self._callers.get().find_token(digest, time.time())
 
-    def _find_new_token(self, token: str) -> Identity | None:
+    def _find_new_token(self, digest: str) -> Identity | None:
         """As ``_find_token``, for a token that may be newer than what the server has read."""
-        digest = token_digest(token)
         identity = self._files.get_newer().get(digest)
         return identity or self._callers.get_newer().find_token(digest, time.time())
 
     def _identify_password(self, user: str, password: str, source: str) -> Identity | None:
-        identity = self._find_token(password)
+        digest = token_digest(password)
+        identity = self._find_token(digest)
         if identity is None and not self._limiter.is_blocked(source):
-            identity = self._find_new_token(password)
+            identity = self._find_new_token(digest)
         if identity is not None and _equal(identity.name, user):
             return replace(identity, bearer=password)
         if self._login_seconds is None:

@@ -11,6 +11,8 @@ from typing import Any
 
 import pyarrow.flight as flight
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from swanlake.access import secret_text
 from swanlake.access.identity import Role
@@ -89,6 +91,18 @@ def test_password_is_not_a_bearer_token(authenticator: CredentialAuthenticator) 
         authenticator.identify(bearer(PASSWORD))
     with pytest.raises(NotAuthenticated):
         authenticator.identify(bearer(token_digest(LAKE_TOKEN)))
+
+
+@given(st.one_of(st.text(), st.binary().map(base64.b64encode).map(lambda text: text.decode())))
+def test_no_header_is_valid_by_accident(value: str) -> None:
+    authenticator = CredentialAuthenticator(
+        TokenFiles(Path("/proc/self/task")),  # directories only
+        lambda: STORED,
+        limiter=LoginLimiter(lambda: 0.0, burst=0),
+    )
+    for scheme in ("Bearer ", "Basic ", "basic  ", "", "Digest "):
+        with pytest.raises(NotAuthenticated):
+            authenticator.identify(Credentials(scheme + value, ADDRESS))
 
 
 def test_passwords_are_refused_when_only_tokens_are_accepted(tmp_path: Path, lake: Lake) -> None:
