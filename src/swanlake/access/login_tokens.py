@@ -23,7 +23,7 @@ class Login:
 
 def fingerprint(verifier: str) -> str:
     """Identifies a password's verifier without revealing it."""
-    return hashlib.sha256(verifier.encode()).hexdigest()[:16]
+    return hashlib.sha256(verifier.encode()).hexdigest()
 
 
 def is_login_token(token: str) -> bool:

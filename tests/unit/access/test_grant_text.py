@@ -35,7 +35,7 @@ def test_empty_list_of_grants_grants_nothing() -> None:
     assert parse_explicit_grants(None) == ()
     assert parse_explicit_grants([]) == NO_CATALOG
     assert Identity("a", Role.WRITER, NO_CATALOG).privilege("sales") is Privilege.NONE
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(InvalidRequest, match="not a list"):
         parse_explicit_grants("sales=read")
 
 

@@ -37,6 +37,13 @@ def test_oldest_addresses_are_forgotten() -> None:
     assert len(logins._failures) == 2
 
 
+def test_address_with_a_new_failure_is_not_the_oldest() -> None:
+    logins = limiter([0.0], max_addresses=2)
+    for address in ("a", "b", "a", "a", "c"):
+        logins.record_failure(address)
+    assert logins.is_blocked("a")
+
+
 @pytest.mark.parametrize(
     ("host", "address"),
     [

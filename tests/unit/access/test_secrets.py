@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import hashlib
+import hmac
 import json
 from datetime import UTC, datetime
 
@@ -74,6 +76,12 @@ def test_changed_login_token_is_refused() -> None:
         assert login_tokens.verify(f"{prefix}.{forged}.{signature}", 0.0, KEY) is None
     assert login_tokens.verify(f"{prefix}.{payload}.", 0.0, KEY) is None
     assert login_tokens.verify(f"{prefix}.{payload}", 0.0, KEY) is None
+
+
+@pytest.mark.parametrize("payload", ["!", "", base64.urlsafe_b64encode(b"\xff{").decode()])
+def test_signed_content_of_another_form_is_refused(payload: str) -> None:
+    signature = hmac.new(KEY, payload.encode(), hashlib.sha256).hexdigest()
+    assert login_tokens.verify(f"swlogin.{payload}.{signature}", 0.0, KEY) is None
 
 
 @given(st.text(alphabet=st.characters(codec="utf-8")))
