@@ -14,14 +14,13 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from swanlake._internal.addresses import is_loopback
 from swanlake._internal.waiting import POLL_SECONDS, polling, wait
 from swanlake._version import __version__
 from swanlake.config import Settings
 from swanlake.engine.host import EngineHost, open_host
-from swanlake.errors import AddressInUse, ConfigError, QueryCancelled, StartupError
+from swanlake.errors import ConfigError, QueryCancelled, StartupError
 from swanlake.jobs.selection import open_runner, open_transfer_grants
 from swanlake.lake.lake import DEFAULT_CATALOG, Lake
 from swanlake.maintenance.scheduler import Scheduler
@@ -33,6 +32,13 @@ from swanlake.server.auth import open_authenticator
 from swanlake.server.listener import Listener
 from swanlake.server.server_tls import ServerTls, read_tls
 from swanlake.server.service import SwanLakeService
+from swanlake.server.start_checks import (
+    address_in_use,
+    check_address,
+    check_advertised_url,
+    check_exposure,
+    make_private,
+)
 from swanlake.sessions.peers import connected_peers
 from swanlake.sessions.registry import SessionRegistry
 from swanlake.sessions.services import NativeParts, SessionServices
@@ -40,7 +46,6 @@ from swanlake.sessions.services import NativeParts, SessionServices
 log = logging.getLogger("swanlake.server")
 
 _WILDCARDS = ("0.0.0.0", "::")
-_SCHEMES = ("grpc", "grpc+tls")
 #: Within the grace period: time for clients to fetch the results of finished statements.
 _FETCH_SECONDS = 5.0
 #: A second signal within this time is a duplicate of the first.
@@ -59,8 +64,8 @@ class Server:
 
     def __init__(self, settings: Settings) -> None:
         tls = read_tls(settings)
-        _check_advertised_url(settings.advertised_url)
-        _check_exposure(settings, has_tls=tls is not None)
+        check_advertised_url(settings.advertised_url)
+        check_exposure(settings, has_tls=tls is not None)
         authenticator = open_authenticator(settings, lambda: self._lake.credentials())
         queue_settings = QueueSettings.from_settings(settings)
         maintenance_settings = MaintenanceSettings.from_settings(settings)
@@ -73,8 +78,8 @@ class Server:
                 "Spark workers on other machines fetch segments from this server and have no "
                 "client certificate: tls_client_ca cannot be combined with a remote Spark."
             )
-        _check_address(settings)
-        _make_private(settings.home)
+        check_address(settings)
+        make_private(settings.home)
 
         def build_service(port: int, tls: ServerTls | None) -> SwanLakeService:
             return SwanLakeService(
@@ -114,7 +119,7 @@ class Server:
                     build_service, settings.port, lambda: read_tls(settings), tls
                 )
             except Exception as refused:
-                raise _address_in_use(settings) from refused
+                raise address_in_use(settings) from refused
             undo.pop_all()
         self.url = f"{scheme}://{host}:{self.port}"
 
@@ -281,66 +286,6 @@ def _write_ready_file(path: Path, url: str) -> None:
         partial.replace(path)
     except OSError as unwritable:
         raise StartupError(f"The ready file {path} cannot be written: {unwritable}.") from None
-
-
-def _check_exposure(settings: Settings, *, has_tls: bool) -> None:
-    """Raises ConfigError if other machines could use the server, or read what it sends."""
-    if settings.insecure or is_loopback(settings.host):
-        return
-    missing = [
-        name
-        for name, is_missing in (
-            ("authentication (--auth)", settings.auth == "none"),
-            ("TLS (--tls-cert, --tls-key)", not has_tls),
-        )
-        if is_missing
-    ]
-    if missing:
-        raise ConfigError(
-            f"Other machines can reach {settings.host}, and the server has no "
-            f"{' and no '.join(missing)}. Set it, listen on 127.0.0.1, or start with --insecure if "
-            "a proxy or a private network protects the server."
-        )
-
-
-def _check_address(settings: Settings) -> None:
-    """Raises AddressInUse before the lake is created, not after."""
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    try:
-        socket.create_server((settings.host, settings.port), family=family).close()
-    except OSError as refused:
-        raise _address_in_use(settings) from refused
-
-
-def _address_in_use(settings: Settings) -> AddressInUse:
-    return AddressInUse(
-        f"Cannot listen on {settings.host}:{settings.port}: another process uses it, or the "
-        "address does not belong to this machine. Choose another with --port or --host."
-    )
-
-
-def _make_private(home: Path) -> None:
-    """Creates the home directory, and takes other users' access to it away."""
-    try:
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if home.stat().st_mode & 0o077:
-            home.chmod(0o700)
-    except OSError as refused:
-        # A mounted volume may belong to another user; what cannot be used at all fails later.
-        log.warning("the home directory cannot be made private: %s", refused)
-
-
-def _check_advertised_url(url: str) -> None:
-    try:
-        parts = urlsplit(url)
-        is_complete = parts.scheme in _SCHEMES and bool(parts.hostname and parts.port)
-    except ValueError:
-        is_complete = False
-    if url and not is_complete:
-        raise ConfigError(
-            f"advertised_url: {url!r} is not a URL at which other machines reach this server, such "
-            "as grpc://host:port or grpc+tls://host:port."
-        )
 
 
 def _open_host(settings: Settings, lake: Lake) -> EngineHost:

@@ -53,6 +53,7 @@ _PASSWORD_SECONDS, _JWT_SECONDS = 60.0, 5.0
 #: A check of a password takes memory; more of them wait.
 _CONCURRENT_PASSWORDS = 2
 _PASSWORD_WAIT_SECONDS = 10.0
+_MAX_NAME_LENGTH = 256
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,9 @@ class Credentials:
             user, _, password = base64.b64decode(value, validate=True).decode().partition(":")
         except ValueError:  # neither base64 nor UTF-8
             return None
-        return (user, password) if user.isprintable() else None  # names are logged
+        # Names are logged, and kept when they fail.
+        is_name = user.isprintable() and len(user) <= _MAX_NAME_LENGTH
+        return (user, password) if is_name else None
 
 
 class Authenticator(ABC):
@@ -179,7 +182,7 @@ class CredentialAuthenticator(Authenticator):
     def _identify_bearer(self, token: str, source: str) -> Identity | None:
         digest = token_digest(token)
         identity = self._find_token(digest) or self._verified_jwts.find(digest)
-        if identity is None and is_login_token(token):
+        if identity is None and self._login_seconds is not None and is_login_token(token):
             identity = self._callers.get().find_login(token, time.time())
         if identity is None and not self._limiter.is_blocked(source):
             if self._jwt is not None and token.count(".") == 2:

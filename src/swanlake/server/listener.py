@@ -57,8 +57,8 @@ class Listener:
 
     def drain(self) -> None:
         """Refuses new statements from now on; the service is not replaced any more."""
+        self._is_draining = True  # before the lock: it ends the wait of a replacement
         with self._lock:
-            self._is_draining = True
             self._service.drain()
 
     def shutdown(self) -> None:
@@ -89,18 +89,16 @@ class Listener:
 
     def _replace(self, tls: ServerTls) -> None:
         with self._lock:
-            if self._is_draining:
-                return
             # It gives the port up at once, and then waits for its calls.
             threading.Thread(
                 target=self._service.shutdown, name="swanlake-close", daemon=True
             ).start()
-            while True:
+            while self._tls is not tls and not self._is_draining:
                 try:
                     self._service = self._build(self.port, tls)
-                    break
+                    self._tls = tls
                 except Exception as refused:  # noqa: BLE001 - pyarrow raises no class of its own
                     log.debug("the port is not free yet: %s", refused)
                     time.sleep(POLL_SECONDS)
-            self._tls = tls
-        log.info("the new TLS certificate is in use")
+        if self._tls is tls:
+            log.info("the new TLS certificate is in use")

@@ -110,6 +110,11 @@ def test_passwords_are_refused_when_only_tokens_are_accepted(tmp_path: Path, lak
     assert only_tokens.identify(basic("bob", LAKE_TOKEN)).name == "bob"
     with pytest.raises(NotAuthenticated):
         only_tokens.identify(basic("carol", PASSWORD))
+    both = open_authenticator(Settings(home=tmp_path, auth="any"), lake.credentials)
+    login = both.identify(basic("carol", PASSWORD)).bearer
+    assert both.identify(bearer(login)).name == "carol"
+    with pytest.raises(NotAuthenticated):
+        only_tokens.identify(bearer(login))
 
 
 def test_unknown_tokens_do_not_read_the_credentials_each(
