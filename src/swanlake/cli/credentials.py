@@ -154,7 +154,7 @@ def _credential(
     grants: tuple[str, ...],
     expires_at: datetime | None = None,
 ) -> Credential:
-    texts = [format_grant(grant) for grant in parse_grants(grants)]
+    texts = tuple(format_grant(grant) for grant in parse_grants(grants))
     return Credential(kind, checked_caller_name(name), verifier, role, texts, expires_at)
 
 

@@ -99,7 +99,7 @@ def stored(*credentials: Credential) -> StoredCallers:
 
 def credential(kind: CredentialKind, verifier: str, expires_at: float | None = None) -> Credential:
     moment = None if expires_at is None else datetime.fromtimestamp(expires_at, UTC)
-    return Credential(kind, "alice", verifier, "writer", ["sales_*=read"], moment)
+    return Credential(kind, "alice", verifier, "writer", ("sales_*=read",), moment)
 
 
 def test_token_identifies_its_caller_until_it_expires() -> None:

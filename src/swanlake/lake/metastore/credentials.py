@@ -64,4 +64,5 @@ def remove(connection: Connection, table: SqlTable, kind: CredentialKind, name: 
 
 
 def _credential(row: Row[Any]) -> Credential:
-    return Credential(**row._asdict() | {"kind": CredentialKind(row.kind)})
+    values = row._asdict()
+    return Credential(**values | {"kind": CredentialKind(row.kind), "grants": tuple(row.grants)})

@@ -29,7 +29,7 @@ class Credential:
     verifier: str = field(repr=False)
     role: str
     #: As ``pattern=privilege``.
-    grants: Sequence[str] = ()
+    grants: tuple[str, ...] = ()
     expires_at: datetime | None = None
     created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
