@@ -45,8 +45,8 @@ def is_password(password: str, verifier: str) -> bool:
 
 
 def _hash(password: str, salt: bytes, *, n: int, r: int, p: int) -> bytes:
-    # maxmem has to exceed the 128 * n * r bytes that the function needs.
-    return hashlib.scrypt(password.encode(), salt=salt, n=n, r=r, p=p, maxmem=256 * n * r)
+    # maxmem has to exceed the 128 * r * (n + p + 2) bytes that the function needs.
+    return hashlib.scrypt(password.encode(), salt=salt, n=n, r=r, p=p, maxmem=256 * r * (n + p))
 
 
 def _verifier(salt: bytes, hashed: bytes) -> str:

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import pyarrow.flight as flight
 
@@ -165,32 +165,28 @@ class CredentialAuthenticator(Authenticator):
         self._password_checks = threading.BoundedSemaphore(_CONCURRENT_PASSWORDS)
 
     def identify(self, credentials: Credentials) -> Identity:
-        user, password = credentials.user_and_password or ("", "")
-        # Without an address, all clients that try the same user share its failures.
-        source = limited_address(credentials.address) or f"the user {user!r}"
         identity = None
         if token := credentials.bearer:
-            identity = self._identify_bearer(token, source)
-        elif password:
-            identity = self._identify_password(user, password, source)
+            identity = self._identify_bearer(token)
+        elif credentials.user_and_password is not None:
+            identity = self._identify_password(credentials)
         elif not credentials.authorization:
             identity = self._identify_subject(credentials.subject)
         if identity is None:
-            self._refuse(credentials, user, source)
+            self._log_failure(credentials)
+            raise NotAuthenticated(_REFUSAL)
         return identity
 
-    def _identify_bearer(self, token: str, source: str) -> Identity | None:
+    def _identify_bearer(self, token: str) -> Identity | None:
         digest = token_digest(token)
         identity = self._find_token(digest) or self._verified_jwts.find(digest)
         if identity is None and self._login_seconds is not None and is_login_token(token):
             identity = self._callers.get().find_login(token, time.time())
-        if identity is None and not self._limiter.is_blocked(source):
-            if self._jwt is not None and token.count(".") == 2:
-                identity = self._jwt.identify(token)
-                if identity is not None:
-                    self._verified_jwts.add(digest, identity)
-            else:
-                identity = self._find_new_token(digest)
+        if identity is None and self._jwt is not None and token.count(".") == 2:
+            identity = self._jwt.identify(token)
+            if identity is not None:
+                self._verified_jwts.add(digest, identity)
+        identity = identity or self._find_new_token(digest)
         return None if identity is None else replace(identity, bearer=token)
 
     def _find_token(self, digest: str) -> Identity | None:
@@ -202,56 +198,68 @@ class CredentialAuthenticator(Authenticator):
         identity = self._files.get_newer().get(digest)
         return identity or self._callers.get_newer().find_token(digest, time.time())
 
-    def _identify_password(self, user: str, password: str, source: str) -> Identity | None:
+    def _identify_password(self, credentials: Credentials) -> Identity | None:
+        user, password = credentials.user_and_password or ("", "")
         digest = token_digest(password)
-        identity = self._find_token(digest)
-        if identity is None and not self._limiter.is_blocked(source):
-            identity = self._find_new_token(digest)
+        identity = self._find_token(digest) or self._find_new_token(digest)
         if identity is not None and _equal(identity.name, user):
             return replace(identity, bearer=password)
-        if self._login_seconds is None:
+        if self._login_seconds is None or not password:
             return None
         callers = self._callers.get()
         caller = callers.find_user(user, time.time())
         verifier = NO_PASSWORD if caller is None else caller.verifier
-        if not self._is_password(user, password, verifier, source) or caller is None:
+        secret = f"{user}\0{password}".encode()
+        digest = hmac.new(self._digest_key, secret, hashlib.sha256).hexdigest()
+        if self._verified_passwords.find(digest) != verifier:
+            # A blocked source does not learn whether its guess was right.
+            if self._limiter.is_blocked(_source(credentials)):
+                return None
+            if not self._is_password(password, verifier):
+                return None
+            self._verified_passwords.add(digest, verifier)
+        if caller is None:
             return None
         return callers.log_in(caller, time.time(), self._login_seconds)
 
-    def _is_password(self, user: str, password: str, verifier: str, source: str) -> bool:
-        secret = f"{user}\0{password}".encode()
-        digest = hmac.new(self._digest_key, secret, hashlib.sha256).hexdigest()
-        if self._verified_passwords.find(digest) == verifier:
-            return True
-        # A blocked source does not learn whether its guess was right.
-        if self._limiter.is_blocked(source):
-            return False
+    def _is_password(self, password: str, verifier: str) -> bool:
         if not self._password_checks.acquire(timeout=_PASSWORD_WAIT_SECONDS):
             log.warning("a login was refused: too many passwords are being checked")
             return False
         try:
-            is_right = is_password(password, verifier)
+            return is_password(password, verifier)
         finally:
             self._password_checks.release()
-        if is_right:
-            self._verified_passwords.add(digest, verifier)
-        return is_right
 
     def _identify_subject(self, subject: str) -> Identity | None:
         if self._subjects is None or not subject:
             return None
         return self._subjects.get().get(subject) or self._subjects.get_newer().get(subject)
 
-    def _refuse(self, credentials: Credentials, user: str, source: str) -> NoReturn:
+    def _log_failure(self, credentials: Credentials) -> None:
         """Logs and counts a failed login; a call without credentials is not one."""
-        if credentials.authorization or credentials.subject:
-            what = "token" if credentials.authorization else f"certificate {credentials.subject!r}"
-            address = credentials.address or "an unknown address"
-            if self._limiter.record_failure(source):
-                log.warning("login failed from %s: %s", address, f"user {user!r}" if user else what)
-                if self._limiter.is_blocked(source):
-                    log.warning("too many failed logins from %s: more are refused", source)
-        raise NotAuthenticated(_REFUSAL)
+        if not credentials.authorization and not credentials.subject:
+            return
+        source = _source(credentials)
+        if not self._limiter.record_failure(source):
+            return
+        what = "token" if credentials.authorization else f"certificate {credentials.subject!r}"
+        if credentials.user_and_password is not None:
+            what = f"user {credentials.user_and_password[0]!r}"
+        log.warning("login failed from %s: %s", credentials.address or "an unknown address", what)
+        if self._limiter.is_blocked(source):
+            log.warning("too many failed logins from %s: not all are checked and logged", source)
+
+
+def _source(credentials: Credentials) -> str:
+    """Where failed logins come from, as far as it is known.
+
+    Without an address, all clients that try the same user share its failures. Failures with tokens
+    count separately: a program with an old token must not block the passwords of others.
+    """
+    if credentials.user_and_password is None:
+        return f"{limited_address(credentials.address)} by token"
+    return limited_address(credentials.address) or f"the user {credentials.user_and_password[0]!r}"
 
 
 def _equal(one: str, other: str) -> bool:

@@ -67,7 +67,10 @@ def expiry_warning(certificate: bytes, now: datetime | None = None) -> str | Non
     """A sentence about a certificate that has expired or soon will; None for another."""
     from cryptography import x509  # slow to load, and only needed with TLS
 
-    end = x509.load_pem_x509_certificate(certificate).not_valid_after_utc
+    try:
+        end = x509.load_pem_x509_certificate(certificate).not_valid_after_utc
+    except ValueError as unreadable:  # stricter than the TLS library that uses it
+        return f"The end of the TLS certificate cannot be read: {unreadable}."
     left = end - (now or datetime.now(UTC))
     if left <= timedelta(0):
         return f"The TLS certificate expired on {end:%Y-%m-%d}: clients refuse to connect."

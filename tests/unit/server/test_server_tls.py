@@ -19,6 +19,7 @@ def test_certificate_that_ends_soon_is_warned_about(tmp_path: Path) -> None:
     assert expiry_warning(certificate, now - timedelta(days=30)) is None
     assert "expires on" in str(expiry_warning(certificate))
     assert "expired on" in str(expiry_warning(certificate, now + timedelta(days=3)))
+    assert "cannot be read" in str(expiry_warning(b"not a certificate"))
 
 
 def test_client_authorities_are_checked(tmp_path: Path) -> None:
