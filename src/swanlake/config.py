@@ -118,6 +118,9 @@ class Settings:
         "`x-swanlake-query-timeout-seconds` overrides it.",
         minimum=0,
     )
+    max_statement_bytes: int = _setting(
+        16 * 1024 * 1024, "Statements whose text is longer are refused.", minimum=1024
+    )
     native_statements: Literal["on", "off"] = _setting(
         "on",
         "Runs statements on lake tables without DuckLake's extension where that is faster. `off`: "

@@ -88,6 +88,7 @@ class Server:
                     queue=self._queue,
                     maintenance=self._maintenance,
                     result_buffer_bytes=settings.result_buffer_bytes,
+                    max_statement_bytes=settings.max_statement_bytes,
                     spill_directory=settings.temp_directory,
                     native=NativeParts.from_setting(settings.native_statements),
                 ),
