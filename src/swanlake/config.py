@@ -139,6 +139,12 @@ class Settings:
     result_ttl_seconds: float = _setting(
         600.0, "Results that are not fetched within this time are dropped.", minimum=1
     )
+    watchdog_seconds: float = _setting(
+        30.0,
+        "With `serve --supervise`, a server that does not respond for this long is ended and "
+        "started again. 0: never.",
+        minimum=0,
+    )
     shutdown_grace_seconds: float = _setting(
         30.0, "Time for running statements to finish after SIGTERM or SIGINT.", minimum=0
     )

@@ -30,6 +30,7 @@ from swanlake.maintenance.settings import MaintenanceSettings
 from swanlake.queue.service import DucklingQueue
 from swanlake.queue.settings import QueueSettings
 from swanlake.server.auth import open_authenticator
+from swanlake.server.heartbeat import Heartbeat
 from swanlake.server.service import SwanLakeService
 from swanlake.sessions.peers import connected_peers
 from swanlake.sessions.registry import SessionRegistry
@@ -221,7 +222,9 @@ class _Signals:
         return signal.Signals(number)
 
 
-def serve(settings: Settings, ready_file: Path | None, announce: Any) -> None:
+def serve(
+    settings: Settings, ready_file: Path | None, announce: Any, heartbeat: Heartbeat | None
+) -> None:
     """Runs a server until SIGTERM or SIGINT, then stops it within the grace periods."""
     signals = _Signals()
     server = Server(settings)
@@ -232,6 +235,8 @@ def serve(settings: Settings, ready_file: Path | None, announce: Any) -> None:
         if ready_file is not None:
             _write_ready_file(ready_file, server.url)
         log.info("SwanLake %s accepts on %s (pid %d)", __version__, server.url, os.getpid())
+        if heartbeat is not None:
+            heartbeat.announce_ready()
         announce(server)
         signals.wait()
     finally:
