@@ -530,6 +530,20 @@ def _read_toml(path: Path) -> Iterator[tuple[str, object]]:
     return _flatten(document)
 
 
+def child_environment() -> dict[str, str]:
+    """The environment for child processes, which get secrets by other means if they need them."""
+    secrets = {
+        "SWANLAKE_TOKEN",
+        "PGPASSWORD",
+        *(row.env for row in SETTINGS.values() if row.secret),
+    }
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name not in secrets and not name.upper().startswith(_SPARK_CONF_VARIABLE)
+    }
+
+
 def _flatten(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
     for key, value in table.items():
         if isinstance(value, dict):
