@@ -15,7 +15,11 @@ _COLUMNS = (
 #: A statement with two mistakes may report either.
 _EITHER = frozenset({"CONSTRAINT_ERROR", "CONVERSION_ERROR"})
 #: In a transaction, the extension would do these wrong.
-_REFUSALS = ("ADD COLUMN cannot follow a change", "The transaction changed the type of a column")
+_REFUSALS = (
+    "ADD COLUMN cannot follow a change",
+    "The transaction changed the type of a column",
+    "would inline the first rows of",
+)
 _SHOWN_STATEMENTS = 25
 
 
