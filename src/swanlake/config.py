@@ -161,6 +161,9 @@ class Settings:
         "`x-swanlake-query-timeout-seconds` overrides it.",
         minimum=0,
     )
+    max_statement_bytes: int = _setting(
+        16 * 1024 * 1024, "Statements whose text is longer are refused.", minimum=1024
+    )
     native_statements: Literal["on", "off"] = _setting(
         "on",
         "Runs statements on lake tables without DuckLake's extension where that is faster. `off`: "
@@ -178,6 +181,12 @@ class Settings:
     )
     result_ttl_seconds: float = _setting(
         600.0, "Results that are not fetched within this time are dropped.", minimum=1
+    )
+    watchdog_seconds: float = _setting(
+        30.0,
+        "With `serve --supervise`, a server that does not respond for this long is ended and "
+        "started again. 0: never.",
+        minimum=0,
     )
     shutdown_grace_seconds: float = _setting(
         30.0, "Time for running statements to finish after SIGTERM or SIGINT.", minimum=0
@@ -562,6 +571,20 @@ def _read_toml(path: Path) -> Iterator[tuple[str, object]]:
     except tomllib.TOMLDecodeError as malformed:
         raise ConfigError(f"{path} is not valid TOML: {malformed}.") from None
     return _flatten(document)
+
+
+def child_environment() -> dict[str, str]:
+    """The environment for child processes, which get secrets by other means if they need them."""
+    secrets = {
+        "SWANLAKE_TOKEN",
+        "PGPASSWORD",
+        *(row.env for row in SETTINGS.values() if row.secret),
+    }
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name not in secrets and not name.upper().startswith(_SPARK_CONF_VARIABLE)
+    }
 
 
 def _flatten(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:

@@ -141,11 +141,11 @@ def test_token_file_that_becomes_loose_is_not_used(token_server: ServerProcess) 
     file.unlink()
 
 
-def test_start_with_a_loose_token_file_exits_1(tmp_path: Path) -> None:
+def test_start_with_a_loose_token_file_exits_2(tmp_path: Path) -> None:
     write_tokens(tmp_path, alice=ALICE)
     (tmp_path / "tokens" / "alice").chmod(0o644)
     result = CliRunner().invoke(command, ["serve", "--home", str(tmp_path), "--auth", "token"])
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "Other users can read the token file" in result.stderr
     assert not (tmp_path / "catalogs").exists(), "nothing is initialised"
 

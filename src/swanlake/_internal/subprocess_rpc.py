@@ -10,6 +10,7 @@ import contextlib
 import logging
 import os
 import secrets
+import shutil
 import signal
 import socket
 import struct
@@ -65,7 +66,7 @@ class WorkerProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
-            env={**os.environ, **(environment or {})},
+            env=environment,
             start_new_session=True,  # a Ctrl-C in the terminal is for the parent to handle
         )
 
@@ -169,9 +170,7 @@ def _is_listening(address: Path) -> bool:
 
 
 def _remove_directory(directory: Path) -> None:
-    with contextlib.suppress(OSError):
-        (directory / "socket").unlink(missing_ok=True)
-        directory.rmdir()
+    shutil.rmtree(directory, ignore_errors=True)
 
 
 def serve(handler: object, to_error: ToError) -> None:

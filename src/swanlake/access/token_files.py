@@ -11,7 +11,7 @@ from pathlib import Path
 from swanlake.access.grant_text import checked_caller_name
 from swanlake.access.identity import Identity, Role
 from swanlake.access.secret_text import MIN_TOKEN_LENGTH, token_digest
-from swanlake.errors import InvalidRequest, StartupError
+from swanlake.errors import ConfigError, InvalidRequest, StartupError
 
 log = logging.getLogger("swanlake.access")
 
@@ -26,7 +26,7 @@ class TokenFiles:
         self._reported: set[str] = set()
 
     def check(self) -> None:
-        """Creates the directory; raises StartupError for a file that others can read."""
+        """Creates the directory; raises ConfigError for a file that others can read."""
         try:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             loose = [entry.path for entry in self._entries() if _is_loose(entry)]
@@ -35,7 +35,7 @@ class TokenFiles:
                 f"The tokens in {self._directory} cannot be read: {unusable}."
             ) from None
         if loose:
-            raise StartupError(
+            raise ConfigError(
                 f"Other users can read the token file {loose[0]}. Make it private with chmod 600, "
                 "and replace the token if others may have read it."
             )

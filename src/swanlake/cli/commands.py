@@ -29,6 +29,7 @@ from swanlake.errors import (
     SwanLakeError,
 )
 
+_SUPERVISE = "--supervise"
 EXIT_LOCAL_FAULT, EXIT_CONFIG, EXIT_NO_CONNECTION, EXIT_SQL_ERROR = 1, 2, 2, 3
 PING_ACCEPTING, PING_REJECTING, PING_NO_RESPONSE, PING_BAD_ARGUMENTS = 0, 1, 2, 3
 
@@ -88,13 +89,24 @@ def _settings_options(command: Callable[..., None]) -> Callable[..., None]:
     default=None,
     help="File to create, with the server's URL, once it accepts connections; removed at the end.",
 )
+@click.option(_SUPERVISE, is_flag=True, help="Start the server again when it crashes or hangs.")
+@click.option("--supervisor-socket", type=int, default=None, hidden=True)
 @_settings_options
-def serve(config_file: Path | None, ready_file: Path | None, **flags: str | None) -> None:
+def serve(
+    config_file: Path | None,
+    ready_file: Path | None,
+    supervise: bool,
+    supervisor_socket: int | None,
+    **flags: str | None,
+) -> None:
     """Run the server (the default command)."""
     settings = _load(flags, config_file).settings
     configure_logging(settings.log_level, settings.log_format)
+    if supervise:
+        raise SystemExit(_supervise(settings, ready_file))
     from swanlake.server.app import Server
     from swanlake.server.app import serve as run
+    from swanlake.server.heartbeat import Heartbeat
 
     def announce(server: Server) -> None:
         click.echo(
@@ -104,8 +116,9 @@ def serve(config_file: Path | None, ready_file: Path | None, **flags: str | None
             "  stop it:    Ctrl-C"
         )
 
+    heartbeat = Heartbeat(supervisor_socket) if supervisor_socket is not None else None
     try:
-        run(settings, ready_file, announce)
+        run(settings, ready_file, announce, heartbeat)
     except ConfigError as wrong:
         exit_with(EXIT_CONFIG, wrong)
     except StartupError as failed:
@@ -114,6 +127,15 @@ def serve(config_file: Path | None, ready_file: Path | None, **flags: str | None
     sys.stderr.flush()
     # Flight's threads may still wait for clients that hung up.
     os._exit(0)
+
+
+def _supervise(settings: config.Settings, ready_file: Path | None) -> int:
+    """Runs this command in a child process, without the flag that leads here."""
+    from swanlake.server.supervisor import supervise
+
+    arguments = [argument for argument in sys.argv[1:] if argument != _SUPERVISE]
+    permanent = frozenset({EXIT_CONFIG})
+    return supervise(arguments, settings.watchdog_seconds, ready_file, permanent)
 
 
 @swanlake.group(name="config")

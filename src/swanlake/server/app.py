@@ -29,6 +29,7 @@ from swanlake.maintenance.settings import MaintenanceSettings
 from swanlake.queue.service import DucklingQueue
 from swanlake.queue.settings import QueueSettings
 from swanlake.server.auth import open_authenticator
+from swanlake.server.heartbeat import Heartbeat
 from swanlake.server.listener import Listener
 from swanlake.server.server_tls import ServerTls, read_tls
 from swanlake.server.service import SwanLakeService
@@ -107,6 +108,7 @@ class Server:
                     queue=self._queue,
                     maintenance=self._maintenance,
                     result_buffer_bytes=settings.result_buffer_bytes,
+                    max_statement_bytes=settings.max_statement_bytes,
                     spill_directory=settings.temp_directory,
                     native=NativeParts.from_setting(settings.native_statements),
                 ),
@@ -140,6 +142,7 @@ class Server:
 
     def reload(self) -> None:
         """Reads the TLS files again, in the background."""
+        log.info("SIGHUP received: TLS files are read again, if there are any")
         self._listener.check_now()
 
     def _advertised_url(self, scheme: str) -> str:
@@ -251,12 +254,13 @@ class _Signals:
         return signal.Signals(number)
 
 
-def serve(settings: Settings, ready_file: Path | None, announce: Any) -> None:
+def serve(
+    settings: Settings, ready_file: Path | None, announce: Any, heartbeat: Heartbeat | None
+) -> None:
     """Runs a server until SIGTERM or SIGINT, then stops it within the grace periods."""
     signals = _Signals()
     server = Server(settings)
-    if settings.tls_cert is not None:
-        signals.on_hangup(server.reload)
+    signals.on_hangup(server.reload)
     # Objects that exist now live as long as the process: exempt them from collection.
     gc.freeze()
     gc.set_threshold(_COLLECT_AFTER)
@@ -264,6 +268,8 @@ def serve(settings: Settings, ready_file: Path | None, announce: Any) -> None:
         if ready_file is not None:
             _write_ready_file(ready_file, server.url)
         log.info("SwanLake %s accepts on %s (pid %d)", __version__, server.url, os.getpid())
+        if heartbeat is not None:
+            heartbeat.announce_ready()
         announce(server)
         signals.wait()
     finally:

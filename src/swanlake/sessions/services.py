@@ -71,6 +71,7 @@ class SessionServices:
     maintenance: Maintenance
     result_buffer_bytes: int
     spill_directory: Path
+    max_statement_bytes: int
     native: NativeParts = field(default_factory=NativeParts)
     #: How sessions write to the lake; each retry of a statement counts as ``repeated``.
     writes: StatementCounters = field(

@@ -1,12 +1,15 @@
 """Makes a text safe for DuckDB's lexer, in linear time.
 
-The lexer holds the interpreter's lock. It takes quadratic time for nested or adjacent comments and
-cubic time for a long run of plus signs: ten kilobytes would stop every session for minutes.
+The lexer and the parser hold the interpreter's lock. They take quadratic time for nested or
+adjacent comments and for chains of AND or OR, and cubic time for a long run of plus signs: ten
+kilobytes would stop every session for minutes.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from itertools import islice
 
 from swanlake.errors import Code, InvalidRequest
 
@@ -16,6 +19,11 @@ _OPERATOR = r"[-+*/<>=~!@\#%^&|`?]"
 _MAX_OPERATOR = 32
 #: Texts without a match are safe as they are.
 _SUSPECT = re.compile(rf"/\*|{_OPERATOR}{{{_MAX_OPERATOR + 1}}}")
+#: A chain of this length takes a tenth of a second; one of ten times the length takes ten.
+_MAX_CONNECTIVES = 10_000
+_CONNECTIVE = re.compile(r"\b(?:and|or)\b", re.IGNORECASE)
+#: The shortest chain of that length: ``1or`` and a space for each.
+_LONG_CHAIN_CHARACTERS = 4 * _MAX_CONNECTIVES
 #: Everything in which a comment or an operator cannot begin, and both of them. No quantifier can
 #: backtrack, so the scan is linear.
 _TOKEN = re.compile(
@@ -24,7 +32,7 @@ _TOKEN = re.compile(
     | '[^']*+(?:''[^']*+)*+'?
     | "[^"]*+(?:""[^"]*+)*+"?
     | \$(?P<tag>(?:[^\W\d]\w*+)?)\$.*?(?:\$(?P=tag)\$|\Z)
-    | [^\W\d][\w$]*+                               # a name: its dollar signs quote nothing
+    | (?P<name>[^\W\d][\w$]*+)                    # its dollar signs quote nothing
     | --[^\n\r]*+
     | (?P<comment>/\*)
     | (?P<operator>(?:(?!--|/\*){_OPERATOR})++)
@@ -39,10 +47,42 @@ def safe_text(sql: str) -> str:
     """The text with spaces in place of some comments: every token stays where it is.
 
     A comment without an end is cut off after its opening, and DuckDB reports it. Raises
-    InvalidRequest for an operator that DuckDB does not have.
+    InvalidRequest for too many ANDs and ORs, and for an operator that DuckDB does not have.
     """
-    if _SUSPECT.search(sql) is None:
-        return sql
+    safe = sql if _SUSPECT.search(sql) is None else _with_safe_comments(sql)
+    _check_connectives(safe)
+    return safe
+
+
+def check_size(sql: str, max_bytes: int) -> None:
+    """Raises InvalidRequest for a text that is longer than the limit."""
+    size = len(sql) if len(sql) > max_bytes or sql.isascii() else len(sql.encode())
+    if size > max_bytes:
+        raise InvalidRequest(
+            f"The statement is longer than {max_bytes} bytes, the limit max_statement_bytes. "
+            "Send many rows as parameters or by ingest instead of as text.",
+            identifier="STATEMENT_TOO_LARGE",
+        )
+
+
+def _check_connectives(sql: str) -> None:
+    if len(sql) < _LONG_CHAIN_CHARACTERS or not _has_more(_CONNECTIVE.finditer(sql)):
+        return
+    # Strings contain such words too.
+    names = (token["name"] for token in _TOKEN.finditer(sql))
+    if _has_more(name for name in names if name and _CONNECTIVE.fullmatch(name)):
+        raise InvalidRequest(
+            f"The statement has more than {_MAX_CONNECTIVES} ANDs and ORs. Use IN, or a join with "
+            "a table of the values.",
+            identifier="STATEMENT_TOO_LARGE",
+        )
+
+
+def _has_more(connectives: Iterator[object]) -> bool:
+    return next(islice(connectives, _MAX_CONNECTIVES, None), None) is not None
+
+
+def _with_safe_comments(sql: str) -> str:
     parts: list[str] = []
     done = 0
     token = _TOKEN.search(sql)

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import duckdb
@@ -31,6 +32,7 @@ from tests.waiting import eventually
 
 _ROOT = str(Path(__file__).parents[3])
 _START_SECONDS = 300
+_SECRET = "s3cr3t"
 
 
 @pytest.fixture(scope="module")
@@ -38,13 +40,15 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkRunner]:
     """One Spark for the module; a test that kills it waits until it is back."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join([_ROOT, os.environ.get("PYTHONPATH", "")]))
+        for variable in ("SWANLAKE_METABASE_URL", "SWANLAKE_SPARK_CONF_a", "PGPASSWORD"):
+            patch.setenv(variable, _SECRET)
         runner = SparkRunner(
             Settings(
                 home=tmp_path_factory.mktemp("spark") / "home",
                 transforms="tests.integration.jobs.sample_transforms",
                 spark_memory="700m",
                 spark_worker_memory="300MiB",
-                spark_conf="spark.executorEnv.SWAN_SONG=heard",
+                spark_conf=f"spark.executorEnv.SWAN_SONG=heard\nspark.hadoop.key={_SECRET}",
             )
         )
         yield runner
@@ -66,6 +70,13 @@ def the_jvm(runner: SparkRunner) -> psutil.Process:
 
 def when_ready(runner: SparkRunner) -> None:
     eventually(lambda: runner.state == "ready", _START_SECONDS)
+
+
+def test_processes_of_spark_show_no_secret(runner: SparkRunner) -> None:
+    when_ready(runner)
+    for process in below(runner):
+        with suppress(psutil.NoSuchProcess):
+            assert _SECRET not in str((process.cmdline(), process.environ()))
 
 
 def test_results_are_in_unit_order(runner: SparkRunner, tmp_path: Path) -> None:

@@ -197,3 +197,20 @@ def test_session_that_began_with_a_transaction_can_insert_later(immediate: Any) 
         assert written(cursor, "INSERT INTO duckling_queue.u VALUES (1)") == 1
         cursor.execute("ROLLBACK")
         assert written(cursor, "INSERT INTO duckling_queue.u VALUES (2)") == 1
+
+
+def test_rows_of_a_table_with_a_long_name_are_stored(cursor: Any, name: str) -> None:
+    long = name.ljust(300, "x")
+    cursor.execute(f"CREATE TABLE {long} (i INTEGER)")
+    cursor.execute(f"INSERT INTO duckling_queue.{long} VALUES (1)")
+    cursor.execute(f"CALL duckling_queue_flush('swanlake.main.{long}')")
+    assert rows(cursor, f"SELECT i FROM {long}") == [(1,)]
+
+
+def test_rows_that_can_never_be_flushed_are_refused(cursor: Any, name: str) -> None:
+    long = name.ljust(300, "x")
+    # In a transaction the extension creates the table, in a directory of its name.
+    for statement in ("BEGIN", f"CREATE TABLE {long} (i INTEGER)", "COMMIT"):
+        cursor.execute(statement)
+    with refused("NAME_TOO_LONG"):
+        cursor.execute(f"INSERT INTO duckling_queue.{long} VALUES (1)")

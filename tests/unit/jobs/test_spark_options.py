@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from pathlib import Path
 
 import pytest
@@ -18,20 +20,16 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     properties: dict[str, str] = {}
 
     class Builder:
-        def appName(self, name: str) -> Builder:
-            return self
-
-        def config(self, key: str, value: str) -> Builder:
-            properties[key] = value
-            return self
-
-        def master(self, master: str) -> Builder:
-            return self.config("spark.master", master)
-
         def getOrCreate(self) -> None:
-            pass
+            arguments = shlex.split(os.environ["PYSPARK_SUBMIT_ARGS"])
+            file = Path(arguments[arguments.index("--properties-file") + 1])
+            assert file.stat().st_mode & 0o077 == 0
+            for line in file.read_text().splitlines():
+                name, _, value = line.partition("=")
+                properties[name] = value
 
     monkeypatch.setattr("pyspark.sql.SparkSession.builder", Builder())
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
     return properties
 
 
@@ -58,6 +56,19 @@ def test_property_overrides_the_memory_setting(opened: dict[str, str], tmp_path:
     settings = Settings(home=tmp_path, spark_memory="3g", spark_conf=conf)
     session.open_session(SparkOptions.from_settings(settings))
     assert opened["spark.driver.memory"] == "5g"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "line"),
+    [
+        ("spark.a", "b=c:d#e f", "spark.a=b=c:d#e f\n"),
+        ("spark.a:b", "c", "spark.a\\:b=c\n"),
+        ("spark.a", r"C:\d", "spark.a=C:\\\\d\n"),
+        ("spark.a", " b\nc", "spark.a=\\ b\\nc\n"),
+    ],
+)
+def test_property_is_escaped(name: str, value: str, line: str) -> None:
+    assert session.property_line(name, value) == line
 
 
 def test_malformed_property_is_refused_without_quoting_it() -> None:

@@ -168,6 +168,8 @@ def test_file_ids_are_those_of_merged_and_rewritten_files() -> None:
         ("a/b", f"{UUID_1}/"),
         ("..", f"{UUID_1}/"),
         ("ä", f"{UUID_1}/"),
+        ("a" * 200, "a" * 200 + "/"),
+        ("a" * 300, f"{UUID_1}/"),
     ],
 )
 def test_directory_is_the_name_only_if_the_name_is_plain(name: str, directory: str) -> None:

@@ -35,7 +35,7 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SessionServic
         runner = InlineRunner(host)
         queue = DucklingQueue(QueueSettings(home / "queue"), lake, runner)
         maintenance = Maintenance(lake, runner, MaintenanceSettings())
-        yield SessionServices(host, lake, queue, maintenance, 1 << 20, Path(home))
+        yield SessionServices(host, lake, queue, maintenance, 1 << 20, Path(home), 1 << 20)
         maintenance.close()
         queue.stop(5)
         host.close()

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swanlake.errors import InvalidRequest
-from swanlake.sql.safe_text import safe_text
+from swanlake.sql.safe_text import check_size, safe_text
 
 #: For most of these DuckDB alone takes minutes.
 MANY = 50_000
@@ -34,6 +34,27 @@ def test_long_text_is_read_at_once(subject: str) -> None:
 def test_long_operator_is_refused(sign: str, text: str) -> None:
     with pytest.raises(InvalidRequest, match="no operator of 10000 characters"):
         safe_text(text.format(sign * (10_000 // len(sign))))
+
+
+@pytest.mark.parametrize(
+    "text", ["SELECT 1 WHERE 1=1" + " OR 1=2" * MANY, "SELECT true" + " AND/**/true" * MANY]
+)
+def test_long_chain_is_refused(text: str) -> None:
+    with pytest.raises(InvalidRequest, match="more than 10000 ANDs and ORs"):
+        safe_text(text)
+
+
+@pytest.mark.parametrize("text", ["SELECT '" + "this and that or " * MANY + "'", "VALUES (1)"])
+def test_words_in_strings_are_no_chain(text: str) -> None:
+    assert safe_text(text) == text
+
+
+def test_size_is_counted_in_bytes() -> None:
+    check_size("a" * 1024, 1024)
+    check_size("é" * 512, 1024)
+    for text in ("a" * 1025, "é" * 513, "é" * 2000):
+        with pytest.raises(InvalidRequest, match="longer than 1024 bytes"):
+            check_size(text, 1024)
 
 
 @pytest.mark.parametrize(

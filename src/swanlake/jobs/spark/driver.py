@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import pickle
+import sys
 import tempfile
 import threading
 import time
@@ -70,7 +71,8 @@ class Driver:
         Returns the target tables of each transform, by its key.
         """
         self._options, self._worker = options, worker
-        self._session = session = open_session(options)
+        sockets = str(Path(sys.argv[1]).parent)  # that of the socket to the server, too
+        self._session = session = open_session(replace(options, socket_directory=sockets))
         if options.is_local:
             self._cores = os.cpu_count() or 1
         else:

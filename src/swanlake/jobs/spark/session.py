@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from swanlake.config import Settings
+from swanlake.config import Settings, child_environment
 from swanlake.errors import ConfigError, StartupError
 
 if TYPE_CHECKING:
@@ -22,6 +25,11 @@ if TYPE_CHECKING:
 _LOCAL = "local"
 _LOOPBACK = "127.0.0.1"
 _REMOTE = re.compile(r"sc://(\[[0-9A-Fa-f:.]+\]|[^\s/:;@\[\]]+)(:[0-9]{1,5})?(/(;[^;=]+=[^;=]*)*)?")
+_SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
+_SHELL = "pyspark-shell"
+_SPECIAL_IN_NAMES = re.compile(r"[\\\s:=#!]")
+_SPECIAL_IN_VALUES = re.compile(r"\\|[\n\r\f]|\A[ \t]")
+_ESCAPES = {"\n": "n", "\r": "r", "\f": "f"}
 _JAVA = 17
 _JAVA_SECONDS = 30.0
 #: Defaults for short jobs and a quiet log; spark_conf overrides them.
@@ -47,6 +55,8 @@ class SparkOptions:
     memory: str = "1g"
     conf: Mapping[str, str] = field(default_factory=dict, repr=False)
     local_directory: str = ""
+    #: For the sockets between the JVM and its Python workers; only this user can enter it.
+    socket_directory: str = ""
 
     @classmethod
     def from_settings(cls, settings: Settings) -> SparkOptions:
@@ -74,23 +84,56 @@ def open_session(options: SparkOptions) -> SparkSession:
     """Opens the session of this process; raises Spark's errors."""
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.appName(f"SwanLake on {socket.gethostname()}")
-    for key, value in {**_conf(options), **options.conf}.items():
-        builder = builder.config(key, value)
+    conf = {**_conf(options), **options.conf}
+    builder = SparkSession.builder
     if options.remote:
+        for key, value in conf.items():
+            builder = builder.config(key, value)
         return builder.remote(options.remote).getOrCreate()
-    return builder.master(options.master).getOrCreate()
+    # Properties of the builder would become arguments of the JVM, which process lists show.
+    with _properties_file(conf) as path:
+        arguments = os.environ.get(_SUBMIT_ARGUMENTS, _SHELL)
+        os.environ[_SUBMIT_ARGUMENTS] = (
+            f"--load-spark-defaults --properties-file {shlex.quote(path)} {arguments}"
+        )
+        return builder.getOrCreate()
+
+
+@contextmanager
+def _properties_file(properties: Mapping[str, str]) -> Iterator[str]:
+    """A file that only this user can read, for as long as Spark starts."""
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", suffix=".properties") as file:
+        file.writelines(map(property_line, properties, properties.values()))
+        file.flush()
+        yield file.name
+
+
+def property_line(name: str, value: str) -> str:
+    """A line of a Java properties file."""
+    return f"{_escape(name, _SPECIAL_IN_NAMES)}={_escape(value, _SPECIAL_IN_VALUES)}\n"
+
+
+def _escape(text: str, special: re.Pattern[str]) -> str:
+    return special.sub(lambda found: "\\" + _ESCAPES.get(found[0], found[0]), text)
 
 
 def _conf(options: SparkOptions) -> dict[str, str]:
     if options.remote:  # a shared server has its own configuration
         return {}
-    conf = {**_DEFAULTS, "spark.driver.memory": options.memory}
+    conf = {
+        **_DEFAULTS,
+        "spark.app.name": f"SwanLake on {socket.gethostname()}",
+        "spark.master": options.master,
+        "spark.driver.memory": options.memory,
+    }
     if options.is_local:
         conf["spark.driver.host"] = conf["spark.driver.bindAddress"] = _LOOPBACK
+        conf["spark.authenticate"] = "true"  # other users reach the loopback address too
     if options.local_directory:
         Path(options.local_directory).mkdir(parents=True, exist_ok=True)
         conf["spark.local.dir"] = options.local_directory
+    if options.socket_directory:
+        conf["spark.python.unix.domain.socket.dir"] = options.socket_directory
     return conf
 
 
@@ -119,15 +162,13 @@ def _properties(text: str) -> dict[str, str]:
 
 
 def environment(options: SparkOptions) -> dict[str, str]:
-    """The environment variables for the process that starts Spark."""
+    """The environment of the process that starts Spark."""
     # Remote workers have another Python, which the cluster or the user names.
-    variables = {"PYSPARK_DRIVER_PYTHON": sys.executable}
+    variables = {**child_environment(), "PYSPARK_DRIVER_PYTHON": sys.executable}
     if options.is_local:
-        variables |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": _LOOPBACK}
-    else:
-        named = options.conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON")
-        variables["PYSPARK_PYTHON"] = named or "python3"
-    return variables
+        return variables | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": _LOOPBACK}
+    named = options.conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON")
+    return variables | {"PYSPARK_PYTHON": named or "python3"}
 
 
 def check_java(options: SparkOptions) -> None:

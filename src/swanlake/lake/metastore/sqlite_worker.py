@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from swanlake._internal.subprocess_rpc import WorkerProcess, WorkerProcessLost, serve
+from swanlake.config import child_environment
 from swanlake.errors import CatalogUnreachable, CommitStateUnknown, SwanLakeError
 from swanlake.lake.commit.protocol import Committed, Retries
 from swanlake.lake.metastore.base import CatalogInfo
@@ -123,7 +124,10 @@ class SqliteWorkerClient:
 
     def _started(self) -> WorkerProcess:
         child = WorkerProcess(
-            "swanlake.lake.metastore.sqlite_worker", str(self._directory), self._data_location
+            "swanlake.lake.metastore.sqlite_worker",
+            str(self._directory),
+            self._data_location,
+            environment=child_environment(),
         )
         try:
             child.wait_until_ready()

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from uuid import UUID
 
-_PLAIN = re.compile(r"[A-Za-z0-9_-]+")
+#: Names that file systems accept as directories; most of them allow 255 bytes.
+_PLAIN = re.compile(r"[A-Za-z0-9_-]{1,200}")
 
 
 def folded(name: str) -> str:
@@ -20,7 +21,10 @@ def folded(name: str) -> str:
 
 
 def directory_name(name: str, uuid: UUID) -> str:
-    """The directory of a schema or table, as the stock extension chooses it."""
+    """The directory of a schema or table, as the stock extension chooses it.
+
+    The extension also uses names that no file system accepts.
+    """
     return f"{name}/" if _PLAIN.fullmatch(name) else f"{uuid}/"
 
 

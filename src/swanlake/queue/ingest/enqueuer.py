@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from itertools import chain
 from typing import Any
 
 import pyarrow as pa
 
-from swanlake.errors import QueueUnavailable
+from swanlake.errors import InvalidRequest, QueueUnavailable
 from swanlake.lake.lake import Lake
 from swanlake.lake.model.ids import uuid7
 from swanlake.lake.model.table_ref import TableRef
@@ -24,6 +25,8 @@ from swanlake.queue.storage.store import OpenSegmentFile, SegmentStore
 
 #: Inserts above this size are streamed into a segment of their own instead of buffered.
 _BUFFERED_BYTES = 4 * 1024 * 1024
+#: Of one name in a path, on the file systems in use.
+_MAX_NAME_BYTES = 255
 
 
 class Enqueuer:
@@ -47,6 +50,7 @@ class Enqueuer:
         check: Callable[[], None],
     ) -> int:
         """Returns the number of rows once all of them are on disk; on an error none are."""
+        _check_directory(target.layout.directory)
         with self._counted():
             if batch_id is None:
                 return self._write(target, iter(batches), None, check)
@@ -161,3 +165,16 @@ class Enqueuer:
         for first, last in chain.from_iterable(queued):
             ingested.add(first, last)
         return ingested
+
+
+@lru_cache
+def _check_directory(directory: str) -> None:
+    """Raises InvalidRequest if the rows could never be flushed: no file fits into the directory."""
+    longest = max(directory.split("/"), key=len)
+    if "://" not in directory and len(longest.encode()) > _MAX_NAME_BYTES:
+        raise InvalidRequest(
+            f"The directory of the table has a name of {len(longest)} characters, which is too "
+            "long for a file system: no file can be written for it. Create the table under a "
+            "shorter name.",
+            identifier="NAME_TOO_LONG",
+        )

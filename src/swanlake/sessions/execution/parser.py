@@ -7,7 +7,7 @@ import re
 from swanlake._internal.lru_cache import LruCache
 from swanlake.queue.names import QUEUE
 from swanlake.sessions.execution.engine_session import EngineSession
-from swanlake.sql.safe_text import safe_text
+from swanlake.sql.safe_text import check_size, safe_text
 from swanlake.sql.statement import Statement, parse
 
 #: ``PRAGMA duckling_queue.flush``, which DuckDB cannot parse; it stands for a CALL.
@@ -24,11 +24,13 @@ class StatementParser:
 
     def __init__(self, session: EngineSession) -> None:
         self._session = session
+        self._max_bytes = session.services.max_statement_bytes
         self._cache: LruCache[list[Statement]] = LruCache()
         self._version = session.settings_version
 
     def parse(self, sql: str) -> list[Statement]:
         """The statements of a text; raises DuckDB's error if it is not SQL."""
+        check_size(sql, self._max_bytes)
         if self._version != self._session.settings_version:
             self._version = self._session.settings_version
             self._cache.clear()
