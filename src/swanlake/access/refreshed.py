@@ -73,6 +73,8 @@ class Refreshed(Generic[T]):
             loading = self._loading
         if loading is not None and (usable is None or not failing):
             loading.wait(_FIRST_LOAD_SECONDS if usable is None else _PATIENCE_SECONDS)
+            if loading.is_set() and self._failed is None and self._loaded is not None:
+                return self._loaded[0]  # even if its load took longer than it may be old
         value = self._value_within(max(max_age, self._outage)) or usable
         if value is not None:
             return value[0]

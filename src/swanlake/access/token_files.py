@@ -39,6 +39,7 @@ class TokenFiles:
                 f"Other users can read the token file {loose[0]}. Make it private with chmod 600, "
                 "and replace the token if others may have read it."
             )
+        self.read()  # reports unusable files now, not with the first call
 
     def read(self) -> Mapping[str, Identity]:
         """The identities; a file that cannot be used is reported once."""

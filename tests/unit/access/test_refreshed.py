@@ -51,6 +51,16 @@ def test_value_is_loaded_once_per_max_age(source: Source) -> None:
     assert value.get() == 2
 
 
+def test_value_of_a_slow_load_is_used(source: Source) -> None:
+    def slow() -> int:
+        source.now += 10.0
+        return source.load()
+
+    value = refreshed(source, outage=0.0)
+    value._load = slow
+    assert value.get() == 1
+
+
 def test_misses_load_at_most_once_per_min_age(source: Source) -> None:
     value = refreshed(source)
     assert [value.get_newer() for _ in range(5)] == [1] * 5

@@ -21,7 +21,12 @@ from swanlake.access.login_limiter import LoginLimiter
 from swanlake.access.secret_text import password_verifier, token_digest
 from swanlake.access.token_files import TokenFiles
 from swanlake.config import Settings
-from swanlake.errors import ConfigError, NotAuthenticated
+from swanlake.errors import (
+    CatalogUnreachable,
+    ConfigError,
+    NotAuthenticated,
+    ServerUnavailable,
+)
 from swanlake.lake.model.credentials import Credential, CredentialKind, StoredCredentials
 from swanlake.server import auth, service
 from swanlake.server.auth import CredentialAuthenticator, Credentials, open_authenticator
@@ -42,12 +47,15 @@ STORED = StoredCredentials(
 
 
 class Lake:
-    """Counts how often the credentials are read."""
+    """Counts how often the credentials are read, and can be unreachable."""
 
     reads = 0
+    is_reachable = True
 
     def credentials(self) -> StoredCredentials:
         self.reads += 1
+        if not self.is_reachable:
+            raise CatalogUnreachable("The lake's metadata cannot be reached.")
         return STORED
 
 
@@ -58,6 +66,10 @@ def lake() -> Lake:
 
 @pytest.fixture
 def authenticator(tmp_path: Path, lake: Lake) -> CredentialAuthenticator:
+    return make_authenticator(tmp_path, lake)
+
+
+def make_authenticator(tmp_path: Path, lake: Lake) -> CredentialAuthenticator:
     write_tokens(tmp_path, alice=FILE_TOKEN)
     return CredentialAuthenticator(
         TokenFiles(tmp_path / "tokens"),
@@ -131,6 +143,29 @@ def test_unknown_tokens_do_not_read_the_credentials_each(
         with pytest.raises(NotAuthenticated):
             authenticator.identify(bearer("a-wrong-token"))
     assert lake.reads <= 1 + (time.monotonic() - began) / auth._MIN_AGE_SECONDS
+
+
+def test_known_tokens_work_while_the_lake_cannot_be_reached(
+    tmp_path: Path, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(auth, "_MAX_AGE_SECONDS", 0.0)
+    authenticator = make_authenticator(tmp_path, lake)
+    assert authenticator.identify(bearer(LAKE_TOKEN)).name == "bob"
+    lake.is_reachable = False
+    reads = lake.reads
+    assert authenticator.identify(bearer(LAKE_TOKEN)).name == "bob"
+    assert lake.reads > reads
+    with pytest.raises(NotAuthenticated):
+        authenticator.identify(bearer("an-unknown-token"))
+
+
+def test_token_is_not_called_wrong_when_the_lake_was_never_reached(
+    authenticator: CredentialAuthenticator, lake: Lake
+) -> None:
+    lake.is_reachable = False
+    with pytest.raises(ServerUnavailable, match="The lake's credentials cannot be read"):
+        authenticator.identify(bearer(LAKE_TOKEN))
+    assert authenticator.identify(bearer(FILE_TOKEN)).name == "alice", "files need no lake"
 
 
 def test_blocked_address_cannot_guess_but_known_tokens_work(
