@@ -14,18 +14,18 @@ _COLUMNS = (
 )
 #: A statement with two mistakes may report either.
 _EITHER = frozenset({"CONSTRAINT_ERROR", "CONVERSION_ERROR"})
-#: In a transaction, the extension would do these wrong.
+#: The extension would do these wrong.
 _REFUSALS = (
     "ADD COLUMN cannot follow a change",
     "The transaction changed the type of a column",
-    "would inline the first rows of",
 )
 _SHOWN_STATEMENTS = 25
 
 
 def compare_random_statements(pair: Pair, *, seed: int, statements: int) -> None:
     """Runs that many statements of a seed; raises Difference with the seed."""
-    generator = StatementGenerator(seed)
+    # SwanLake inlines no structs. Their row ids differ, as do those of updated rows in files.
+    generator = StatementGenerator(seed, has_structs="inlined" not in pair.configuration)
     done: list[str] = []
     schema: Schema = {}
     try:
@@ -36,7 +36,7 @@ def compare_random_statements(pair: Pair, *, seed: int, statements: int) -> None
                 sql,
                 is_ordered="ORDER BY" in sql,
                 either=_EITHER,
-                refusals=_REFUSALS if generator.in_transaction else (),
+                refusals=_REFUSALS,
             )
             if sql in ("BEGIN", "COMMIT", "ROLLBACK"):
                 generator.in_transaction = sql == "BEGIN"
