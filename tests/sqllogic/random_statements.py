@@ -17,15 +17,16 @@ _EITHER = frozenset({"CONSTRAINT_ERROR", "CONVERSION_ERROR"})
 #: The extension would do these wrong.
 _REFUSALS = (
     "ADD COLUMN cannot follow a change",
-    "The transaction changed the type of a column",
+    "would inline the first rows of",
 )
 _SHOWN_STATEMENTS = 25
 
 
 def compare_random_statements(pair: Pair, *, seed: int, statements: int) -> None:
     """Runs that many statements of a seed; raises Difference with the seed."""
-    # SwanLake inlines no structs. Their row ids differ, as do those of updated rows in files.
-    generator = StatementGenerator(seed, has_structs="inlined" not in pair.configuration)
+    # Which rows are inlined differs, so an INSERT … SELECT reads them in another order.
+    has_row_ids = "inlined" not in pair.configuration
+    generator = StatementGenerator(seed, has_row_ids=has_row_ids)
     done: list[str] = []
     schema: Schema = {}
     try:
@@ -50,7 +51,7 @@ def compare_random_statements(pair: Pair, *, seed: int, statements: int) -> None
         if generator.in_transaction:
             done.append("COMMIT")
             pair.compare("COMMIT")
-        pair.compare_content()
+        pair.compare_content(has_row_ids=has_row_ids)
     except Difference as difference:
         where = f"{SEED_VARIABLE}={seed}, after {len(done)} statements, the last:"
         last = ";\n".join(done[-_SHOWN_STATEMENTS:])
