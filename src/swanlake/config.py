@@ -87,6 +87,17 @@ class Settings:
         secret=True,
     )
 
+    file_directories: str = _setting(
+        "",
+        "Directories and URLs, separated by commas, whose files readers and writers may read and "
+        "write if `file_access` is `directories`.",
+    )
+    file_access: Literal["lake", "directories", "all"] = _setting(
+        "lake",
+        "Files that statements of readers and writers may name. `lake`: none, they use tables. "
+        "`directories`: those of `file_directories`. `all`: any. Admins may always name any.",
+    )
+
     duckdb_memory_limit: str = _setting(
         "",
         "Memory limit of the engine, such as `8GB`. Empty: DuckDB's default, 80 % of the machine.",

@@ -12,7 +12,8 @@ import psycopg
 import pyarrow.flight as flight
 import pytest
 
-from swanlake.engine.instance import METADATA_PREFIX, Engine, EngineSpec
+from swanlake.access.policy import METADATA_PREFIX
+from swanlake.engine.instance import Engine, EngineSpec
 from swanlake.lake.lake import Lake
 from tests.faults.postgres_proxy import PostgresProxy
 from tests.flight import FlightSql

@@ -1,3 +1,3 @@
 """Callers: who they are, and what they may do."""
 
-__all__ = ["identity"]
+__all__ = ["files", "identity", "policy", "scope"]

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from swanlake._internal.waiting import POLL_SECONDS, polling, wait
 from swanlake._version import __version__
+from swanlake.access.files import FileAccess, FileRules, parse_directories
 from swanlake.config import Settings
 from swanlake.engine.host import EngineHost, open_host
 from swanlake.errors import AddressInUse, ConfigError, QueryCancelled, StartupError
@@ -63,6 +64,7 @@ class Server:
         authenticator = open_authenticator(settings)
         queue_settings = QueueSettings.from_settings(settings)
         maintenance_settings = MaintenanceSettings.from_settings(settings)
+        files = _file_rules(settings)
         self._settings = settings
         scheme = "grpc+tls" if tls else "grpc"
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
@@ -73,6 +75,7 @@ class Server:
             undo.callback(self._lake.close)
             self._host = _open_host(settings, self._lake)
             undo.callback(self._host.close)
+            self._host.sealed_directories = lambda: _sealed_directories(files, self._lake)
             self._runner = open_runner(settings, self._host, _UNIT_MODULES)
             undo.callback(self._runner.close)
             self._queue = DucklingQueue(
@@ -92,6 +95,7 @@ class Server:
                     max_statement_bytes=settings.max_statement_bytes,
                     spill_directory=settings.temp_directory,
                     native=NativeParts.from_setting(settings.native_statements),
+                    files=files,
                 ),
                 lambda: connected_peers(self.port),
             )
@@ -292,6 +296,27 @@ def _check_advertised_url(url: str) -> None:
             f"advertised_url: {url!r} is not a URL at which other machines reach this server, such "
             "as grpc://host:port or grpc+tls://host:port."
         )
+
+
+def _file_rules(settings: Settings) -> FileRules:
+    """The files that statements may name."""
+    home = settings.home.absolute()
+    queue = (settings.duckling_queue_root or home / "queue").absolute()
+    data = settings.data_location
+    return FileRules(
+        FileAccess(settings.file_access),
+        parse_directories(settings.file_directories),
+        data=(data if "://" in data else os.path.abspath(data),),
+        server=tuple(map(str, (home / "catalogs", home / "tokens", queue))),
+    )
+
+
+def _sealed_directories(files: FileRules, lake: Lake) -> tuple[str, ...] | None:
+    """The directories that statements of readers and writers reach, the lake's data included."""
+    if files.access is FileAccess.ALL:
+        return None
+    data = (*files.data, *(info.data_path for info in lake.catalogs()))
+    return tuple(dict.fromkeys((*data, *files.directories)))
 
 
 def _open_host(settings: Settings, lake: Lake) -> EngineHost:

@@ -59,3 +59,14 @@ def builtin_functions(type_: str, stability: str = "%") -> frozenset[str]:
             [type_, stability],
         ).fetchall()
     return frozenset(name for (name,) in rows)
+
+
+@lru_cache(maxsize=1)
+def all_builtin_functions() -> frozenset[str]:
+    """The names of all of DuckDB's own functions, in lower case."""
+    with duckdb.connect() as connection:
+        rows = connection.execute(
+            "SELECT DISTINCT lower(function_name) FROM duckdb_functions() "
+            "WHERE database_name = 'system'"
+        ).fetchall()
+    return frozenset(name for (name,) in rows)

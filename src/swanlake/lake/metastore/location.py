@@ -44,9 +44,11 @@ class LakeLocation:
             return self.sqlite_path.stem
         return self.metadata_schema.removeprefix("lake_")
 
-    def attach(self, connection: duckdb.DuckDBPyConnection) -> None:
+    def attach(self, connection: duckdb.DuckDBPyConnection, *, read_only: bool = False) -> None:
         """Attaches the catalog to an engine under its name, unless that name is attached."""
         source, options = f"ducklake:sqlite:{self.sqlite_path}", list(_OPTIONS)
+        if read_only:
+            options.append("READ_ONLY")
         if self.sqlite_path is None:
             # Through a secret: duckdb_databases() shows the path of an ATTACH to every session.
             secret = "swanlake_metabase"

@@ -15,6 +15,7 @@ from typing import Any
 
 import duckdb
 
+from swanlake.access.identity import Privilege
 from swanlake.errors import CommitConflict, InvalidRequest, NotFound
 from swanlake.lake.model.types import ColumnSpec
 from swanlake.lake.read.table_cache import CachedTable
@@ -141,6 +142,7 @@ class EnqueueExecutor:
     def stage(self, statement: Statement, route: Enqueue) -> StagingTable:
         """The staging table of an INSERT's target, which is created if that is allowed."""
         name = self._tables.resolve(route.head.target)
+        self._session.require(name[0], Privilege.WRITE)
         try:
             target = self._tables.find(name)
         except NotFound:
