@@ -10,6 +10,8 @@ from pathlib import Path
 
 from swanlake.errors import ConfigError
 
+#: Before the path of a database: ``ducklake:sqlite:/srv/…``.
+_SCHEME = re.compile(r"^(?:(?:ducklake|duckdb|sqlite|file):)+", re.IGNORECASE)
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
 
@@ -56,7 +58,7 @@ def is_within(path: str, directory: str) -> bool:
     if _URL.match(path) or _URL.match(directory):
         prefix = directory.rstrip("/").lower() + "/"
         return f"{path}/".lower().startswith(prefix) and ".." not in path.split("/")
-    path = path.removeprefix("file:")
+    path = _SCHEME.sub("", path)
     return Path(os.path.normpath(os.path.abspath(path))).is_relative_to(directory)
 
 

@@ -93,6 +93,11 @@ _FILE_FUNCTIONS = frozenset(
 _ADMIN_SCALARS = frozenset("getenv json_serialize_plan write_log".split())
 #: They take addresses of memory, and end the process if these are wrong.
 _REFUSED_FUNCTIONS = frozenset("arrow_scan arrow_scan_dumb pandas_scan python_map_function".split())
+#: They hand a text to another database, past DuckDB's parser.
+_RAW_FUNCTIONS = frozenset(
+    "postgres_attach postgres_execute postgres_query sqlite_attach sqlite_query".split()
+)
+_SYSTEM = "duckdb_"
 _DUCKLAKE = "ducklake_"
 _MACROS = ("macro", "function")
 
@@ -131,7 +136,7 @@ def check_safety(facts: StatementFacts, files: FileRules) -> None:
     called = {call.name for call in facts.calls}
     if refused := sorted(called & _REFUSED_FUNCTIONS):
         raise AccessDenied(f"{refused[0]} cannot be called: it takes addresses of memory.")
-    if _writes_metadata(facts):
+    if _writes_metadata(facts) or (called & _RAW_FUNCTIONS and _names_metadata(facts)):
         raise AccessDenied(
             "Only SwanLake writes the metadata of a catalog. Change the tables of the catalog."
         )
@@ -141,8 +146,9 @@ def check_safety(facts: StatementFacts, files: FileRules) -> None:
             f"A macro {name} would replace DuckDB's function of that name for all sessions. Choose "
             "another name, or create a TEMP macro."
         )
-    if facts.type in _WRITES_FILES and any(map(files.is_of_server, facts.texts)):
-        raise AccessDenied("The files of the server cannot be used by statements.")
+    writes_files = facts.type in _WRITES_FILES or called & _RAW_FUNCTIONS
+    if writes_files and any(map(files.is_of_server, facts.texts)):
+        raise AccessDenied("Statements may not write the files of the server, or attach them.")
 
 
 #: Statements that write files, or open them for writing.
@@ -175,6 +181,10 @@ def _writes_metadata(facts: StatementFacts) -> bool:
     is_view = facts.type == StatementType.CREATE and facts.object_kind in ("table", "view")
     if (facts.type in _ROW_WRITES or is_view) and facts.target is not None:
         return any(map(_is_metadata, facts.target))
+    return _names_metadata(facts)
+
+
+def _names_metadata(facts: StatementFacts) -> bool:
     return any(map(_is_metadata, facts.names))
 
 
@@ -206,8 +216,11 @@ def check(facts: StatementFacts, identity: Identity, rules: AccessRules) -> None
         raise AccessDenied(f"{who} may not use {facts.verb.upper()}: it needs the role admin.")
     _check_object(facts, identity)
     _check_setting(facts, who)
-    if any(map(_is_metadata, facts.names)):
+    if _names_metadata(facts):
         raise AccessDenied(f"{who} may not read the metadata of a catalog.")
+    for name in map(str.lower, facts.names):  # some are views, too
+        if name.startswith(_SYSTEM) and _is_admin_function(name, rules.table_functions):
+            raise AccessDenied(f"{who} may not read {name}: it needs the role admin.")
     for call in facts.calls:
         _check_call(call.name, call.texts, rules, who)
     _check_files(facts, rules.files, who)

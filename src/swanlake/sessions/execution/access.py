@@ -23,7 +23,14 @@ _ROWS = frozenset(
         StatementType.TRANSACTION,
     }
 )
-_SUSPECT_WORDS = (METADATA_PREFIX, "arrow_scan", "pandas_scan", "python_map")
+_SUSPECT_WORDS = (
+    METADATA_PREFIX,
+    "arrow_scan",
+    "pandas_scan",
+    "python_map",
+    "postgres_",
+    "sqlite_",
+)
 
 
 class AccessGuard:
