@@ -97,6 +97,8 @@ _REFUSED_FUNCTIONS = frozenset("arrow_scan arrow_scan_dumb pandas_scan python_ma
 _RAW_FUNCTIONS = frozenset(
     "postgres_attach postgres_execute postgres_query sqlite_attach sqlite_query".split()
 )
+#: They show the settings, of which some hold secrets.
+_ADMIN_VIEWS = frozenset({"pg_settings"})
 _SYSTEM = "duckdb_"
 _DUCKLAKE = "ducklake_"
 _MACROS = ("macro", "function")
@@ -219,7 +221,8 @@ def check(facts: StatementFacts, identity: Identity, rules: AccessRules) -> None
     if _names_metadata(facts):
         raise AccessDenied(f"{who} may not read the metadata of a catalog.")
     for name in map(str.lower, facts.names):  # some are views, too
-        if name.startswith(_SYSTEM) and _is_admin_function(name, rules.table_functions):
+        is_function = name.startswith(_SYSTEM) and _is_admin_function(name, rules.table_functions)
+        if is_function or name in _ADMIN_VIEWS:
             raise AccessDenied(f"{who} may not read {name}: it needs the role admin.")
     for call in facts.calls:
         _check_call(call.name, call.texts, rules, who)

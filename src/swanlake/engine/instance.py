@@ -191,8 +191,9 @@ class Engine:
                 if spec.scope.may_read(location.catalog):
                     self.attach(location)
             self._run_init_sql()
-            self._seal()
+            # Before it is sealed: DuckDB reads its stored secrets when they are first listed.
             self._initial_objects = self._list_shared_objects()
+            self._seal()
         except BaseException:
             self._root.close()
             raise

@@ -152,6 +152,7 @@ ADMINS = """
     FROM duckdb_logs()
     FROM duckdb_secrets()
     FROM duckdb_settings()
+    FROM pg_catalog.pg_settings
     FROM query('SELECT 1')
     FROM query_table('t')
     FROM json_execute_serialized_sql('{}')

@@ -9,6 +9,7 @@ from typing import Any
 import duckdb
 from duckdb import StatementType
 
+from swanlake.access.policy import require_role
 from swanlake.engine.errors import ENGINE_ERRORS
 from swanlake.errors import InvalidRequest, NotFound
 from swanlake.lake.metastore.location import LakeLocation
@@ -220,6 +221,7 @@ class StatementExecutor:
             return
         if isinstance(chosen, Procedure):
             procedure = chosen.procedure
+            require_role(self.session.identity, procedure.role, procedure.name)
         elif isinstance(chosen, Enqueue):
             try:
                 columns = self.enqueue.stage(statement, chosen).schema
