@@ -41,6 +41,8 @@ _REST_FACTOR = 5
 #: Seconds until it tries again to replace an instance that could not be replaced.
 _RETRY_SECONDS = 60.0
 _JOIN_SECONDS = 10.0
+#: A sealed instance attaches no more catalogs than this before a statement names them.
+_SEALED_CATALOGS = 32
 #: Seconds after which an instance of restricted sessions is closed that no session uses.
 _IDLE_SECONDS = 60.0
 
@@ -53,13 +55,23 @@ class EngineConnection:
     connection: duckdb.DuckDBPyConnection
 
 
+@dataclass(frozen=True)
+class EngineSeal:
+    """What an instance of restricted sessions can reach."""
+
+    #: Directories and URLs; None if it is not sealed.
+    directories: tuple[str, ...] | None = None
+    #: The catalogs of the lake: a sealed instance attaches those of its scope when it is opened.
+    catalogs: tuple[LakeLocation, ...] = ()
+
+
 class EngineHost(ABC):
     """Opens connections, closes them, and replaces broken and outgrown instances."""
 
     def __init__(self, spec: EngineSpec) -> None:
         self._spec = spec
-        #: What statements of restricted sessions can reach; None if they can reach any file.
-        self.sealed_directories: Callable[[], tuple[str, ...] | None] = lambda: None
+        #: What the next instance of restricted sessions can reach.
+        self.seal: Callable[[], EngineSeal] = EngineSeal
         self._lock = threading.Lock()
         #: The instances with connections in use, and how many.
         self._leases: Counter[Engine] = Counter()
@@ -81,8 +93,11 @@ class EngineHost(ABC):
     def _open(self, scope: Scope, catalogs: Collection[LakeLocation]) -> Engine:
         if not scope.is_restricted:
             return Engine(self._spec)
-        directories = self.sealed_directories()
-        spec = replace(self._spec, scope=scope, catalogs=tuple(catalogs), directories=directories)
+        seal = self.seal()
+        wanted = dict.fromkeys((*catalogs, *seal.catalogs[:_SEALED_CATALOGS]))
+        spec = replace(
+            self._spec, scope=scope, catalogs=tuple(wanted), directories=seal.directories
+        )
         return Engine(spec)
 
     def release(self, lease: EngineConnection) -> None:

@@ -187,9 +187,12 @@ class Engine:
             self._root.execute(_QUICK_RETRIES)
             self._root.execute(_CONNECTION_POOL)
             self._root.execute(_LOSSLESS)
-            for location in dict.fromkeys((spec.lake, *spec.catalogs)):
+            if spec.scope.may_read(spec.lake.catalog):
+                self.attach(spec.lake)
+            for location in spec.catalogs:
                 if spec.scope.may_read(location.catalog):
-                    self.attach(location)
+                    with suppress(CatalogUnreachable):  # the statements that name it say so
+                        self.attach(location)
             self._run_init_sql()
             # Before it is sealed: DuckDB reads its stored secrets when they are first listed.
             self._initial_objects = self._list_shared_objects()

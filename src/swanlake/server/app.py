@@ -21,7 +21,7 @@ from swanlake._internal.waiting import POLL_SECONDS, polling, wait
 from swanlake._version import __version__
 from swanlake.access.files import FileAccess, FileRules, parse_directories
 from swanlake.config import Settings
-from swanlake.engine.host import EngineHost, open_host
+from swanlake.engine.host import EngineHost, EngineSeal, open_host
 from swanlake.errors import AddressInUse, ConfigError, QueryCancelled, StartupError
 from swanlake.jobs.selection import open_runner, open_transfer_grants
 from swanlake.lake.lake import DEFAULT_CATALOG, Lake
@@ -75,7 +75,7 @@ class Server:
             undo.callback(self._lake.close)
             self._host = _open_host(settings, self._lake)
             undo.callback(self._host.close)
-            self._host.sealed_directories = lambda: _sealed_directories(files, self._lake)
+            self._host.seal = lambda: _engine_seal(files, self._lake)
             self._runner = open_runner(settings, self._host, _UNIT_MODULES)
             undo.callback(self._runner.close)
             self._queue = DucklingQueue(
@@ -311,12 +311,13 @@ def _file_rules(settings: Settings) -> FileRules:
     )
 
 
-def _sealed_directories(files: FileRules, lake: Lake) -> tuple[str, ...] | None:
-    """The directories that statements of readers and writers reach, the lake's data included."""
+def _engine_seal(files: FileRules, lake: Lake) -> EngineSeal:
+    """What statements of readers and writers can reach, the lake's data included."""
     if files.access is FileAccess.ALL:
-        return None
-    data = (*files.data, *(info.data_path for info in lake.catalogs()))
-    return tuple(dict.fromkeys((*data, *files.directories)))
+        return EngineSeal()
+    catalogs = lake.catalogs()
+    directories = (*files.data, *(info.data_path for info in catalogs), *files.directories)
+    return EngineSeal(tuple(dict.fromkeys(directories)), tuple(map(lake.location, catalogs)))
 
 
 def _open_host(settings: Settings, lake: Lake) -> EngineHost:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +40,7 @@ class RoleServer(ServerProcess):
     _program = (str(Path(__file__).with_name("role_server.py")),)
 
 
-@pytest.fixture(scope="module", params=["shared", "instance"])
+@pytest.fixture(scope="module", params=["shared", pytest.param("instance", marks=pytest.mark.slow)])
 def role_server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RoleServer]:
@@ -56,22 +58,23 @@ def role_server(
         assert server.is_alive, server.log_text
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def connect_as(role_server: RoleServer) -> Iterator[Callable[[str], Any]]:
-    """Opens stock ADBC connections in a role."""
+    """Opens a stock ADBC connection for each caller, which the tests of a module share."""
     with AdbcConnections(role_server.url) as connections:
-        yield lambda caller: connections.open(**as_caller(caller))
+        yield cache(lambda caller: connections.open(**as_caller(caller)))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def flight_as(role_server: RoleServer) -> Iterator[Callable[..., FlightSql]]:
-    """Opens plain Flight connections in a role; keywords are headers."""
-    opened: list[FlightSql] = []
+    """Opens a plain Flight connection for each caller; keywords are headers."""
+    with ExitStack() as stack:
 
-    def open_flight(caller: str, **headers: str) -> FlightSql:
-        opened.append(FlightSql(role_server.url, authorization=f"Bearer {caller}", **headers))
-        return opened[-1]
+        @cache
+        def open_flight(caller: str, **headers: str) -> FlightSql:
+            bearer = f"Bearer {caller}"
+            connection = FlightSql(role_server.url, authorization=bearer, **headers)
+            stack.callback(connection.close)
+            return connection
 
-    yield open_flight
-    for connection in opened:
-        connection.close()
+        yield open_flight

@@ -32,7 +32,7 @@ VERDICTS = """
     CREATE OR REPLACE TEMP TABLE mine AS SELECT 1 AS i
     SET TimeZone = 'UTC'
     SET SESSION default_order = 'asc'
-    USE sales
+    USE sales; USE memory
     SHOW ALL TABLES
     SELECT count(*) FROM information_schema.tables
     EXPLAIN SELECT 1
@@ -52,7 +52,7 @@ VERDICTS = """
     FROM swanlake.main.peek()
     SELECT swanlake.main.pay()
     SELECT * FROM sales.main.s WHERE i IN (FROM hr.main.h)
-    USE hr
+    USE hr; USE memory
     CALL swanlake_snapshots('hr')
 
     = admin writer seller

@@ -6,7 +6,7 @@ Everything that executes statements for the session works through this object.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from typing import Any, NoReturn, TypeVar
@@ -437,19 +437,19 @@ class EngineSession:
         if not self.engine.retired or self.engine.broken or self._has_unrepeatable_state:
             return
         with suppress(*STATEMENT_ERRORS):  # the statement says so itself if it needs the catalog
-            self._change_engine(self.engine.attached_locations)
+            self._change_engine()
 
     def _use_engine_with(self, sealed: EngineSealed) -> None:
         """Moves to an engine that has the catalogs which a sealed engine cannot attach."""
         if self._has_unrepeatable_state:
             raise sealed
         old = self.engine
-        self._change_engine([*old.attached_locations, *sealed.locations])
+        self._change_engine(sealed.locations)
         if self.engine is old:
             raise sealed
 
-    def _change_engine(self, catalogs: list[LakeLocation]) -> None:
-        """Moves to an engine with these catalogs, unless a setting would be lost."""
+    def _change_engine(self, catalogs: Collection[LakeLocation] = ()) -> None:
+        """Moves to an engine that has these catalogs, unless a setting would be lost."""
         new = self.services.host.acquire(self._scope, catalogs)
         old, self._lease, settings = self._lease, new, self._settings.copy()
         if self._start_on_engine():
