@@ -87,15 +87,15 @@ class Settings:
         secret=True,
     )
 
-    file_directories: str = _setting(
-        "",
-        "Directories and URLs, separated by commas, whose files readers and writers may read and "
-        "write if `file_access` is `directories`.",
-    )
     file_access: Literal["lake", "directories", "all"] = _setting(
         "lake",
         "Files that statements of readers and writers may name. `lake`: none, they use tables. "
-        "`directories`: those of `file_directories`. `all`: any. Admins may always name any.",
+        "`directories`: those in listed directories. `all`: any. Admins may always name any.",
+    )
+    file_directories: str = _setting(
+        "",
+        "Absolute directories and URLs, separated by commas, whose files readers and writers may "
+        "read and write if `file_access` is `directories`.",
     )
 
     duckdb_memory_limit: str = _setting(

@@ -13,6 +13,7 @@ from itertools import pairwise
 
 from duckdb import StatementType
 
+from swanlake.sql.insert import InsertHead
 from swanlake.sql.quoting import unquoted
 from swanlake.sql.statement import Statement
 from swanlake.sql.tokens import Token, TokenReader, find_keyword, tokenize
@@ -28,6 +29,17 @@ _MODIFIERS = (
     "or replace temp temporary persistent local global unique recursive materialized unlogged if "
     "not exists".split()
 )
+#: Rows without names, functions, comments and constants with escapes. It cannot backtrack.
+_LITERAL_ROWS = re.compile(
+    r"""VALUES(?:
+        [\s(),]++
+      | '[^']*+(?:''[^']*+)*+'
+      | [-+]?[\d.]++(?:e[-+]?\d++)?+(?![\w$'"])
+      | (?:NULL|TRUE|FALSE|DEFAULT|DATE|TIMESTAMP)(?![\w$("])
+    )*+;?\s*+""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_LONG = 4096
 _TEMPORARY = ("temp", "temporary")
 _SCOPES = ("session", "global", "local")
 
@@ -81,6 +93,10 @@ class StatementFacts:
 
 def read_facts(statement: Statement) -> StatementFacts:
     """The facts of a statement; the same for each statement of its text."""
+    if len(statement.text) > _LONG and (head := _literal_insert(statement)) is not None:
+        # The lexer would take seconds for megabytes of rows.
+        names = frozenset((*head.target, ".".join(head.target)))
+        return StatementFacts(statement.type, "insert", names, (), (), target=head.target)
     text = statement.text.translate(_SPACES)
     tokens = statement.tokens if text == statement.text else tokenize(text)
     type_ = statement.type
@@ -109,6 +125,15 @@ def read_facts(statement: Statement) -> StatementFacts:
         copies_out=is_copy and not statement.may_write,
         inner=_inner(text, tokens, type_),
     )
+
+
+def _literal_insert(statement: Statement) -> InsertHead | None:
+    """The head of an INSERT of literals; None for every other statement."""
+    head = statement.insert_head if statement.type == StatementType.INSERT else None
+    if head is None or head.start > 0:
+        return None
+    _, rows = statement.split_at(head.body, head.body)
+    return head if _LITERAL_ROWS.fullmatch(rows) else None
 
 
 def unquoted_text(token: Token) -> str:

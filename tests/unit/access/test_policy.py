@@ -71,6 +71,13 @@ def is_allowed(
     return True
 
 
+def is_allowed_for(
+    connection: duckdb.DuckDBPyConnection, functions: frozenset[str], sql: str
+) -> bool:
+    """True if a writer may run a text that names no open file."""
+    return is_allowed(connection, functions, sql, WRITER, FILES)
+
+
 #: For readers; a writer may do the same. The engine decides about the tables.
 READERS = """
     SELECT 1
@@ -284,6 +291,31 @@ def test_space_that_only_the_parser_knows_hides_no_function(
 ) -> None:
     sql = "PIVOT (SELECT\u2003content FROM\u2003read_text\u00a0('x')) ON content"
     assert not is_allowed(connection, functions, sql, WRITER, FileRules())
+
+
+LONG = "(1, -2.5e3, 'it''s')," * 300
+
+
+@pytest.mark.parametrize(
+    ("last", "is_allowed"),
+    [
+        ("(DATE '2020-01-01', TIMESTAMP '2020-01-01 00:00:00', DEFAULT)", True),
+        ("('read_text(''/etc/passwd'')', NULL, true)", True),
+        ("((SELECT content FROM read_text('/etc/passwd')), 1, 1)", False),
+        ("((FROM '/srv/lake.d/data/t.parquet'), 1, 1)", False),
+        ("(1e5, getenv('HOME'), 1)", False),
+        ("(e'\\'', getenv('HOME'), '')", False),
+        ("(1--'\n, getenv('HOME'), 1 --')\n)", False),
+        ("(1, 1, 1) RETURNING (FROM duckdb_secrets())", False),
+    ],
+)
+def test_long_insert_of_literals_hides_nothing(
+    connection: duckdb.DuckDBPyConnection, functions: frozenset[str], last: str, is_allowed: bool
+) -> None:
+    sql = f"INSERT INTO t VALUES {LONG} {last}"
+    assert is_allowed_for(connection, functions, sql) is is_allowed
+    sql = f"INSERT INTO __ducklake_metadata_lake.t VALUES {LONG} {last}"
+    assert not is_allowed_for(connection, functions, sql)
 
 
 def test_statement_inside_another_is_found(connection: duckdb.DuckDBPyConnection) -> None:
