@@ -14,7 +14,7 @@ from duckdb import StatementType
 from swanlake.access.files import FileAccess, FileRules
 from swanlake.access.identity import Identity, Privilege, Role
 from swanlake.errors import AccessDenied, Code, QueryError
-from swanlake.sql.expressions import all_builtin_functions
+from swanlake.sql.expressions import all_builtin_functions, builtin_views
 from swanlake.sql.facts import StatementFacts
 
 #: The prefix of the database in which DuckLake reads the metadata of a catalog.
@@ -102,6 +102,7 @@ _ADMIN_VIEWS = frozenset({"pg_settings"})
 _SYSTEM = "duckdb_"
 _DUCKLAKE = "ducklake_"
 _MACROS = ("macro", "function")
+_SYSTEM_SCHEMAS = frozenset({"information_schema", "pg_catalog"})
 
 
 @dataclass(frozen=True)
@@ -142,12 +143,7 @@ def check_safety(facts: StatementFacts, files: FileRules) -> None:
         raise AccessDenied(
             "Only SwanLake writes the metadata of a catalog. Change the tables of the catalog."
         )
-    if _shadows_builtin(facts):
-        name = facts.object_name[-1]
-        raise AccessDenied(
-            f"A macro {name} would replace DuckDB's function of that name for all sessions. Choose "
-            "another name, or create a TEMP macro."
-        )
+    _check_shadowing(facts)
     writes_files = facts.type in _WRITES_FILES or called & _RAW_FUNCTIONS
     if writes_files and any(map(files.is_of_server, facts.texts)):
         raise AccessDenied("Statements may not write the files of the server, or attach them.")
@@ -194,16 +190,33 @@ def _is_metadata(name: str) -> bool:
     return METADATA_PREFIX in name.lower()
 
 
-def _shadows_builtin(facts: StatementFacts) -> bool:
-    is_shared_macro = (
-        facts.type == StatementType.CREATE
-        and facts.object_kind in _MACROS
-        and not facts.is_temporary
-    )
-    if not is_shared_macro or not facts.object_name:
-        return False
+def _check_shadowing(facts: StatementFacts) -> None:
+    """Raises for an object that would replace one of DuckDB's own for all sessions."""
+    if facts.type == StatementType.ALTER:  # it may rename
+        for name in facts.names:
+            check_new_name("view", name)
+    if facts.type != StatementType.CREATE or facts.is_temporary or not facts.object_name:
+        return
     in_temp = facts.object_name[0].lower() == "temp" and len(facts.object_name) > 1
-    return not in_temp and facts.object_name[-1].lower() in all_builtin_functions()
+    if not in_temp:
+        check_new_name(facts.object_kind, facts.object_name[-1])
+
+
+def check_new_name(kind: str, name: str) -> None:
+    """Raises if DuckDB has an object of that kind and name, which statements would not find."""
+    if name.lower() in _builtin_names(kind):
+        raise AccessDenied(
+            f"The {kind} {name} would replace DuckDB's own of that name for all sessions. Choose "
+            "another name, or create it as TEMP."
+        )
+
+
+def _builtin_names(kind: str) -> frozenset[str]:
+    if kind in _MACROS:
+        return all_builtin_functions()
+    if kind in ("table", "view"):
+        return builtin_views()
+    return _SYSTEM_SCHEMAS if kind == "schema" else frozenset()
 
 
 def check(facts: StatementFacts, identity: Identity, rules: AccessRules) -> None:
@@ -215,7 +228,8 @@ def check(facts: StatementFacts, identity: Identity, rules: AccessRules) -> None
     if identity.role.includes(Role.WRITER):
         allowed |= _WRITER_STATEMENTS
     if facts.type not in allowed or facts.verb in ("checkpoint", "force"):
-        raise AccessDenied(f"{who} may not use {facts.verb.upper()}: it needs the role admin.")
+        role = Role.WRITER if facts.type in _WRITER_STATEMENTS else Role.ADMIN
+        raise AccessDenied(f"{who} may not use {facts.verb.upper()}: it needs the role {role}.")
     _check_object(facts, identity)
     _check_setting(facts, who)
     if _names_metadata(facts):

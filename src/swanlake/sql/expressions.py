@@ -70,3 +70,13 @@ def all_builtin_functions() -> frozenset[str]:
             "WHERE database_name = 'system'"
         ).fetchall()
     return frozenset(name for (name,) in rows)
+
+
+@lru_cache(maxsize=1)
+def builtin_views() -> frozenset[str]:
+    """The names of DuckDB's own views that need no schema; SHOW reads some of them."""
+    with duckdb.connect() as connection:
+        rows = connection.execute(
+            "SELECT view_name FROM duckdb_views() WHERE internal AND schema_name = 'main'"
+        ).fetchall()
+    return frozenset(name for (name,) in rows)

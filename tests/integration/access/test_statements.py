@@ -40,6 +40,7 @@ VERDICTS = """
     CALL swanlake_snapshots('sales')
     CALL duckling_queue_status()
     BEGIN; SELECT 1; ROLLBACK
+    PIVOT sales.main.s ON i USING count(*)
 
     = admin writer reader seller
     FROM swanlake.main.t
@@ -121,6 +122,10 @@ VERDICTS = """
     ATTACH '{home}/catalogs/sales.sqlite' AS raw (TYPE sqlite)
     CREATE MACRO lower(x) AS x
     CREATE MACRO sales.main.sum(x) AS x
+    CREATE VIEW sales.main.duckdb_tables AS SELECT 1
+    ALTER TABLE sales.main.s RENAME TO duckdb_tables
+    CREATE SCHEMA sales.pg_catalog
+    CALL swanlake_create_schema('sales', 'pg_catalog')
     FROM arrow_scan(1::UBIGINT, 2::UBIGINT, 3::UBIGINT)
 """
 

@@ -111,6 +111,7 @@ READERS = """
     CREATE TEMP TABLE t (i INTEGER)
     CREATE TEMPORARY VIEW v AS SELECT 1
     CREATE TEMP MACRO lower(x) AS x
+    CREATE TEMP VIEW duckdb_tables AS SELECT 1
     INSERT INTO t VALUES (1, '/not/a/file.csv')
     UPDATE t SET i = 1
     DELETE FROM t
@@ -223,6 +224,10 @@ REFUSED = """
     CREATE MACRO "+"(a, b) AS 1
     CREATE MACRO range(x) AS TABLE SELECT 1
     CREATE MACRO memory.main.sum(x) AS 1
+    CREATE VIEW duckdb_tables AS SELECT 1
+    CREATE OR REPLACE TABLE lake.main."Pragma_Database_List" (i INTEGER)
+    ALTER TABLE t RENAME TO duckdb_columns
+    CREATE SCHEMA IF NOT EXISTS lake.information_schema
     COPY t TO '/srv/home/catalogs/lake.sqlite'
     COPY t TO '/srv/home/x/../catalogs/lake.sqlite'
     EXPORT DATABASE '/srv/home/catalogs'

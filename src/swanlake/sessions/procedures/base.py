@@ -35,6 +35,8 @@ class ProcedureContext:
     identity: Identity
     lake: Lake
     engine: Engine
+    #: All engines of the server, that of the session included.
+    engines: Callable[[], list[Engine]]
     queue: DucklingQueue
     maintenance: Maintenance
     #: The session's current catalog and schema; None if that is not a catalog of the lake.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from swanlake.access.identity import Privilege, Role
+from swanlake.access.policy import check_new_name
 from swanlake.engine.instance import Engine
 from swanlake.errors import AlreadyExists, Code, QueryError
 from swanlake.lake.lake import Lake
@@ -70,12 +71,14 @@ def _drop_catalog(context: ProcedureContext, name: str) -> Rows:
             code=Code.PERMISSION_DENIED,
         )
     info = context.lake.drop_catalog(name)
-    context.engine.detach(info.name)
+    for engine in context.engines():
+        engine.detach(info.name)
     return _catalog_rows(context.lake, [info])
 
 
 def _create_schema(context: ProcedureContext, catalog: str, name: str) -> Rows:
     context.require(catalog, Privilege.WRITE)
+    check_new_name("schema", name)
     done = context.lake.catalog(catalog).create_schema(name)
     return [{"catalog_name": catalog, "snapshot_id": done.snapshot_id}]
 

@@ -59,6 +59,7 @@ def run_procedure(
         session.identity,
         session.services.lake,
         session.engine,
+        lambda: session.services.host.engines,
         session.services.queue,
         session.services.maintenance,
         lambda: session.call(run, lambda connection: session.names.location()),

@@ -16,6 +16,7 @@ from typing import Any
 import duckdb
 
 from swanlake.access.identity import Privilege
+from swanlake.access.policy import check_new_name
 from swanlake.errors import CommitConflict, InvalidRequest, NotFound
 from swanlake.lake.model.types import ColumnSpec
 from swanlake.lake.read.table_cache import CachedTable
@@ -174,6 +175,7 @@ class EnqueueExecutor:
                 f"the table {'.'.join(name)}."
             )
         columns = [ColumnSpec(column, row[1]) for column, row in zip(names, described, strict=True)]
+        check_new_name("table", name[2])
         self._queue.table_cache.create_table(*name, columns)
 
     def _passthrough(
