@@ -101,6 +101,28 @@ _RAW_FUNCTIONS = frozenset(
 _ADMIN_VIEWS = frozenset({"pg_settings"})
 _SYSTEM = "duckdb_"
 _DUCKLAKE = "ducklake_"
+#: Statements that write files, or open them for writing.
+_WRITES_FILES = frozenset({StatementType.COPY, StatementType.EXPORT, StatementType.ATTACH})
+#: Statements that write nothing themselves; a DETACH of the metadata is refused as one of its
+#: catalog.
+_READS = frozenset(
+    {
+        StatementType.SELECT,
+        StatementType.EXPLAIN,
+        StatementType.PREPARE,
+        StatementType.ATTACH,
+        StatementType.DETACH,
+    }
+)
+_ROW_WRITES = frozenset(
+    {
+        StatementType.INSERT,
+        StatementType.UPDATE,
+        StatementType.DELETE,
+        StatementType.MERGE_INTO,
+        StatementType.COPY,
+    }
+)
 _MACROS = ("macro", "function")
 _SYSTEM_SCHEMAS = frozenset({"information_schema", "pg_catalog"})
 
@@ -128,7 +150,7 @@ def require_role(identity: Identity, role: Role, what: str) -> None:
 
 
 def check_safety(facts: StatementFacts, files: FileRules) -> None:
-    """Raises for a statement that would break the server for others, whoever sends it."""
+    """Raises for a statement that would break the server for others; it holds for admins, too."""
     if facts.setting is not None and facts.setting.name in _REFUSED_SETTINGS:
         raise QueryError(
             f"{facts.setting.name} cannot be changed: the server depends on it. Set it in "
@@ -147,30 +169,6 @@ def check_safety(facts: StatementFacts, files: FileRules) -> None:
     writes_files = facts.type in _WRITES_FILES or called & _RAW_FUNCTIONS
     if writes_files and any(map(files.is_of_server, facts.texts)):
         raise AccessDenied("Statements may not write the files of the server, or attach them.")
-
-
-#: Statements that write files, or open them for writing.
-_WRITES_FILES = frozenset({StatementType.COPY, StatementType.EXPORT, StatementType.ATTACH})
-#: Statements that write nothing themselves; a DETACH of the metadata is refused as one of its
-#: catalog.
-_READS = frozenset(
-    {
-        StatementType.SELECT,
-        StatementType.EXPLAIN,
-        StatementType.PREPARE,
-        StatementType.ATTACH,
-        StatementType.DETACH,
-    }
-)
-_ROW_WRITES = frozenset(
-    {
-        StatementType.INSERT,
-        StatementType.UPDATE,
-        StatementType.DELETE,
-        StatementType.MERGE_INTO,
-        StatementType.COPY,
-    }
-)
 
 
 def _writes_metadata(facts: StatementFacts) -> bool:

@@ -39,15 +39,18 @@ class AccessGuard:
     def __init__(self, session: EngineSession, parser: StatementParser) -> None:
         self._session = session
         self._parser = parser
-        #: The facts of statements that passed; None if they do not matter.
+        #: The facts of statements that passed; True if they do not matter any more.
         self._passed: LruCache[StatementFacts | bool] = LruCache()
+        #: The last statement and its facts: a long text is not cached, and may run for many rows.
+        self._last: tuple[Statement | None, StatementFacts | bool] = (None, True)
 
     def check(self, statement: Statement) -> None:
         """Raises AccessDenied if the caller may not run a statement."""
-        passed = self._passed.get(statement.text)
-        if passed is None:
-            passed = self._check_text(statement)
+        last, passed = self._last
+        if statement is not last:
+            passed = self._passed.get(statement.text) or self._check_text(statement)
             self._passed.put(statement.text, passed)
+            self._last = statement, passed
         if isinstance(passed, StatementFacts) and passed.target is not None:
             self._check_target(passed.target)
 
