@@ -6,20 +6,19 @@ a writer with grants.
 
 from __future__ import annotations
 
+from typing import Any
+
 from swanlake.access.identity import Grant, Identity, Privilege, Role
 from swanlake.cli import main
-from swanlake.errors import NotAuthenticated
 from swanlake.server import app
-from swanlake.server.auth import Authenticator
 
 
-class RoleAuthenticator(Authenticator):
+class RoleAuthenticator:
     """Believes what callers say of themselves."""
 
-    def authenticate_anonymous(self) -> Identity:
-        raise NotAuthenticated("Say who you are.")
-
-    def authenticate_token(self, token: str) -> Identity:
+    def identify(self, credentials: Any) -> Identity:
+        authorization = getattr(credentials, "authorization", credentials)
+        token = authorization.removeprefix("Bearer ")
         role, _, granted = token.partition("/")
         grants = [entry.partition("=") for entry in granted.split(",") if entry]
         return Identity(
@@ -29,10 +28,7 @@ class RoleAuthenticator(Authenticator):
             bearer=token,
         )
 
-    def authenticate_password(self, user: str, password: str) -> Identity:
-        return self.authenticate_token(user)
-
 
 if __name__ == "__main__":
-    app.__dict__["open_authenticator"] = lambda settings: RoleAuthenticator()
+    app.__dict__["open_authenticator"] = lambda *arguments: RoleAuthenticator()
     main()
