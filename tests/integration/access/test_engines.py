@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
 
+from swanlake.access.identity import Grant, Privilege, Role
+from swanlake.access.scope import Scope
+from swanlake.engine import host as host_module
+from swanlake.engine.host import EngineSeal, SharedHost
+from swanlake.engine.instance import EngineSealed, EngineSpec
+from swanlake.lake.lake import Lake
+from swanlake.lake.metastore.location import LakeLocation
 from tests.flight import FlightSql
 from tests.integration.access.conftest import RoleServer
 
@@ -90,3 +99,66 @@ def test_files_of_open_directories_can_be_used(tmp_path: Path) -> None:
                     writer.query(sql)
         with pytest.raises(flight.FlightUnauthorizedError, match="ACCESS_DENIED"):
             writer.query(f"FROM read_csv('{files}' || '/in.csv')")
+
+
+def test_databases_of_the_init_sql_need_the_privilege_to_write(tmp_path: Path) -> None:
+    attach = "ATTACH ':memory:' AS extra; CREATE TABLE extra.main.e AS SELECT 1 AS i"
+    (tmp_path / "in.csv").write_text("i\n1\n")
+    server = RoleServer(
+        tmp_path / "home", "--file-access", "all", SWANLAKE_DUCKLAKE_INIT_SQL=attach
+    )
+    with server, calling(server, "writer") as writer, calling(server, "reader") as reader:
+        writer.query("INSERT INTO extra.main.e VALUES (2)")
+        assert values(writer, "FROM extra.main.e") == [1, 2]
+        with pytest.raises(pa.ArrowInvalid, match='Catalog "extra" does not exist'):
+            reader.query("FROM extra.main.e")
+        # With file_access = all, the engines of readers are not sealed.
+        assert values(reader, f"FROM '{tmp_path}/in.csv'") == [1]
+        assert values(reader, f"FROM read_csv('{tmp_path}' || '/in.csv')") == [1]
+        with pytest.raises(flight.FlightUnauthorizedError, match="ACCESS_DENIED"):
+            reader.query(f"FROM sqlite_scan('{server.home}/catalogs/swanlake.sqlite', 't')")
+
+
+@pytest.fixture
+def location(tmp_path: Path) -> Iterator[LakeLocation]:
+    with Lake.open(tmp_path / "catalogs", tmp_path / "data") as lake:
+        yield lake.location(lake.ensure_catalog("swanlake").info)
+
+
+def test_callers_of_one_scope_share_an_engine_until_it_is_unused(
+    location: LakeLocation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = SharedHost(EngineSpec(location, tmp_path / "tmp"))
+    readers = Scope(Role.READER)
+    first, second = host.acquire(readers), host.acquire(readers)
+    other = host.acquire(Scope(Role.READER, (Grant("swanlake", Privilege.NONE),)))
+    assert first.engine is second.engine
+    assert len({first.engine, other.engine, host.acquire().engine}) == 3
+    assert first.engine.attached_names == ["swanlake"]
+    assert other.engine.attached_names == []
+    monkeypatch.setattr(host_module, "_IDLE_SECONDS", 0.0)
+    host.release(first)
+    host.check()
+    assert first.engine in host.engines
+    host.release(second)
+    host.check()
+    assert first.engine not in host.engines
+    assert other.engine in host.engines
+    host.close()
+
+
+def test_sealed_engine_is_replaced_by_one_with_more_catalogs(
+    location: LakeLocation, tmp_path: Path
+) -> None:
+    host = SharedHost(EngineSpec(location, tmp_path / "tmp"))
+    host.seal = lambda: EngineSeal((str(tmp_path / "data"),))
+    only_late = Scope(Role.READER, (Grant("late", Privilege.READ),))
+    sealed = host.acquire(only_late)
+    late = replace(location, catalog="late")
+    with pytest.raises(EngineSealed):
+        sealed.engine.attach(late)
+    again = host.acquire(only_late, [late])
+    assert (sealed.engine.retired, again.engine.attached_names) == (True, ["late"])
+    assert host.acquire(only_late, [late]).engine is again.engine
+    assert host.acquire(only_late).engine is again.engine
+    host.close()
