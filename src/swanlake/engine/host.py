@@ -70,8 +70,8 @@ class EngineHost(ABC):
 
     def __init__(self, spec: EngineSpec) -> None:
         self._spec = spec
-        #: What the next instance of restricted sessions can reach.
-        self.seal: Callable[[], EngineSeal] = EngineSeal
+        #: What the next instance of a restricted scope can reach.
+        self.seal: Callable[[Scope], EngineSeal] = lambda scope: EngineSeal()
         self._lock = threading.Lock()
         #: The instances with connections in use, and how many.
         self._leases: Counter[Engine] = Counter()
@@ -93,7 +93,7 @@ class EngineHost(ABC):
     def _open(self, scope: Scope, catalogs: Collection[LakeLocation]) -> Engine:
         if not scope.is_restricted:
             return Engine(self._spec)
-        seal = self.seal()
+        seal = self.seal(scope)
         wanted = dict.fromkeys((*catalogs, *seal.catalogs[:_SEALED_CATALOGS]))
         spec = replace(
             self._spec, scope=scope, catalogs=tuple(wanted), directories=seal.directories

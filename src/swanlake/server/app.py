@@ -20,11 +20,13 @@ from urllib.parse import urlsplit
 from swanlake._internal.waiting import POLL_SECONDS, polling, wait
 from swanlake._version import __version__
 from swanlake.access.files import FileAccess, FileRules, parse_directories
+from swanlake.access.scope import Scope
 from swanlake.config import Settings
 from swanlake.engine.host import EngineHost, EngineSeal, open_host
 from swanlake.errors import AddressInUse, ConfigError, QueryCancelled, StartupError
 from swanlake.jobs.selection import open_runner, open_transfer_grants
 from swanlake.lake.lake import DEFAULT_CATALOG, Lake
+from swanlake.lake.metastore.base import CatalogInfo
 from swanlake.maintenance.scheduler import Scheduler
 from swanlake.maintenance.service import Maintenance
 from swanlake.maintenance.settings import MaintenanceSettings
@@ -75,7 +77,7 @@ class Server:
             undo.callback(self._lake.close)
             self._host = _open_host(settings, self._lake)
             undo.callback(self._host.close)
-            self._host.seal = lambda: _engine_seal(files, self._lake)
+            self._host.seal = lambda scope: _engine_seal(scope, files, self._lake)
             self._runner = open_runner(settings, self._host, _UNIT_MODULES)
             undo.callback(self._runner.close)
             self._queue = DucklingQueue(
@@ -311,13 +313,24 @@ def _file_rules(settings: Settings) -> FileRules:
     )
 
 
-def _engine_seal(files: FileRules, lake: Lake) -> EngineSeal:
-    """What statements of readers and writers can reach, the lake's data included."""
+def _engine_seal(scope: Scope, files: FileRules, lake: Lake) -> EngineSeal:
+    """What the engine of readers or writers can reach: open files, and the data of catalogs.
+
+    A catalog may have its data outside of the lake's data path, where no rule about files protects
+    it. So the engine reaches it only if its callers may read the catalog or a fork of it.
+    """
     if files.access is FileAccess.ALL:
         return EngineSeal()
-    catalogs = lake.catalogs()
-    directories = (*files.data, *(info.data_path for info in catalogs), *files.directories)
-    return EngineSeal(tuple(dict.fromkeys(directories)), tuple(map(lake.location, catalogs)))
+    by_id = {info.id: info for info in lake.catalogs()}
+    readable = [info for info in by_id.values() if scope.may_read(info.name)]
+    data = list(files.data)
+    for info in readable:
+        ancestor: CatalogInfo | None = info
+        while ancestor is not None:
+            data.append(ancestor.data_path)
+            ancestor = None if ancestor.parent is None else by_id.get(ancestor.parent)
+    directories = dict.fromkeys((*data, *files.directories))
+    return EngineSeal(tuple(directories), tuple(map(lake.location, readable)))
 
 
 def _open_host(settings: Settings, lake: Lake) -> EngineHost:

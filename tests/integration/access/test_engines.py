@@ -20,6 +20,7 @@ from swanlake.lake.lake import Lake
 from swanlake.lake.metastore.location import LakeLocation
 from tests.flight import FlightSql
 from tests.integration.access.conftest import RoleServer
+from tests.stock_duckdb import stock_duckdb
 
 READER, SELLER = "reader/sales=read,late=read,swanlake=read", "writer/sales=write"
 
@@ -151,7 +152,7 @@ def test_sealed_engine_is_replaced_by_one_with_more_catalogs(
     location: LakeLocation, tmp_path: Path
 ) -> None:
     host = SharedHost(EngineSpec(location, tmp_path / "tmp"))
-    host.seal = lambda: EngineSeal((str(tmp_path / "data"),))
+    host.seal = lambda scope: EngineSeal((str(tmp_path / "data"),))
     only_late = Scope(Role.READER, (Grant("late", Privilege.READ),))
     sealed = host.acquire(only_late)
     late = replace(location, catalog="late")
@@ -162,3 +163,19 @@ def test_sealed_engine_is_replaced_by_one_with_more_catalogs(
     assert host.acquire(only_late, [late]).engine is again.engine
     assert host.acquire(only_late).engine is again.engine
     host.close()
+
+
+def test_data_outside_of_the_data_path_is_reached_by_its_readers_only(tmp_path: Path) -> None:
+    home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
+    (home / "catalogs").mkdir(parents=True)
+    with stock_duckdb() as stock:
+        path = f"ducklake:sqlite:{home}/catalogs/adopted.sqlite"
+        stock.execute(f"ATTACH '{path}' AS adopted (DATA_PATH '{elsewhere}')")
+        stock.execute("CREATE TABLE adopted.main.a AS SELECT range AS i FROM range(2)")
+    with Lake.open(home / "catalogs", home / "data") as lake:
+        lake.adopt_catalog("adopted")
+    server = RoleServer(home)
+    with server, calling(server, "reader") as reader, calling(server, SELLER) as seller:
+        assert values(reader, "FROM adopted.main.a") == [0, 1]
+        with pytest.raises(flight.FlightUnauthorizedError, match="may not use the file"):
+            seller.query(f"FROM '{elsewhere}/main/a/*.parquet'")
