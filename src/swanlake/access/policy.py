@@ -43,7 +43,7 @@ _STATEMENTS = frozenset(
     }
 )
 _WRITER_STATEMENTS = frozenset({StatementType.ANALYZE, StatementType.VACUUM})
-_OBJECTS = frozenset("table view macro function schema sequence type index prepared".split())
+_OBJECTS = frozenset("table view column macro function schema sequence type index prepared".split())
 
 #: Settings of a session: ``SET`` changes them for its connection only.
 _SESSION_SETTINGS = frozenset(
@@ -242,7 +242,7 @@ def check(facts: StatementFacts, identity: Identity, rules: AccessRules) -> None
 
 
 def _check_object(facts: StatementFacts, identity: Identity) -> None:
-    if facts.type not in (StatementType.CREATE, StatementType.DROP):
+    if facts.type not in (StatementType.CREATE, StatementType.ALTER, StatementType.DROP):
         return
     if facts.object_kind not in _OBJECTS:
         what = f"{facts.verb.upper()} {facts.object_kind.upper()}"

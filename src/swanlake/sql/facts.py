@@ -24,10 +24,11 @@ _SPACES = dict.fromkeys(
 )
 _STRING = re.compile(r"'((?:[^']|'')*)'|\$(\w*)\$(.*?)\$\2\$", re.DOTALL)
 _ANY_STRING = re.compile(r"[eExXbB]?'|\$\w*\$")
-#: Words between CREATE or DROP and the kind of the object.
+_OBJECT_STATEMENTS = (StatementType.CREATE, StatementType.ALTER, StatementType.DROP)
+#: Words between the verb and the kind of the object.
 _MODIFIERS = (
     "or replace temp temporary persistent local global unique recursive materialized unlogged if "
-    "not exists".split()
+    "not exists on".split()
 )
 #: Rows without names, functions, comments and constants with escapes. It cannot backtrack.
 _LITERAL_ROWS = re.compile(
@@ -77,7 +78,7 @@ class StatementFacts:
     texts: tuple[str, ...]
     calls: tuple[CalledFunction, ...]
     setting: ChangedSetting | None = None
-    #: What a CREATE or DROP creates or drops: ``table``, ``secret``, …, and its name.
+    #: What a CREATE, ALTER, COMMENT or DROP is about: ``table``, ``secret``, …, and its name.
     object_kind: str = ""
     object_name: tuple[str, ...] = ()
     is_temporary: bool = False
@@ -104,8 +105,9 @@ def read_facts(statement: Statement) -> StatementFacts:
     kind, is_temporary = "", False
     name: tuple[str, ...] = ()
     target = statement.written_table
-    if type_ in (StatementType.CREATE, StatementType.DROP):
+    if type_ in _OBJECT_STATEMENTS:
         kind, name, is_temporary = _read_object(tokens)
+    if type_ in (StatementType.CREATE, StatementType.DROP):
         target = None if is_temporary or kind == "schema" or not name else name
     is_setting = type_ in (StatementType.SET, StatementType.VARIABLE_SET)
     is_copy = type_ == StatementType.COPY
@@ -205,7 +207,7 @@ def _first_argument(tokens: list[Token]) -> tuple[str, ...] | None:
 
 
 def _read_object(tokens: list[Token]) -> tuple[str, tuple[str, ...], bool]:
-    """The kind and the name of the object of a CREATE or DROP, and whether it is temporary."""
+    """The kind and the name of an object, and whether the statement says that it is temporary."""
     reader = TokenReader(tokens[1:])
     is_temporary = False
     while reader.next.is_word(*_MODIFIERS):

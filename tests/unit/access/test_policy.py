@@ -117,6 +117,9 @@ READERS = """
     DELETE FROM t
     MERGE INTO t USING u ON t.i = u.i WHEN MATCHED THEN DELETE
     ALTER TABLE t ADD COLUMN j INTEGER
+    ALTER VIEW IF EXISTS v RENAME TO w
+    COMMENT ON TABLE t IS 'x'
+    COMMENT ON COLUMN t.i IS 'x'
     DROP TABLE t
     FROM read_csv('/srv/files/a.csv')
     FROM read_parquet(['/srv/files/a', '/srv/files/b/*.parquet'], union_by_name = true)
@@ -147,6 +150,7 @@ ADMINS = """
     ATTACH ':memory:' AS m
     ATTACH 'host=evil' AS p (TYPE postgres, SECRET swanlake_metabase)
     DETACH m
+    ALTER DATABASE sales SET ALIAS TO hr
     INSTALL spatial
     LOAD spatial
     EXPORT DATABASE '/srv/files/x'
@@ -269,7 +273,8 @@ def test_unknown_kinds_of_statements_and_objects_are_for_admins() -> None:
     for type_ in StatementType.__members__.values():
         unknown = StatementFacts(type_, "new", frozenset(), (), (), object_kind="new")
         check(unknown, ADMIN, AccessRules())
-        if type_ in (StatementType.CREATE, StatementType.DROP, StatementType.ATTACH):
+        known = (StatementType.CREATE, StatementType.ALTER, StatementType.DROP)
+        if type_ in known or type_ == StatementType.ATTACH:
             with pytest.raises(AccessDenied):
                 check(unknown, WRITER, AccessRules())
 

@@ -66,7 +66,7 @@ class LakeCatalogs:
             raise AccessDenied(f"You may not read the catalog {denied}.")
 
     def protect(self, statement: Statement) -> None:
-        """Raises for a DETACH or ATTACH that would take a catalog from the other sessions."""
+        """Raises for a statement that would take a catalog from the other sessions."""
         if statement.attaches:
             # DuckDB then refuses to give such a name to another database.
             self.attach_named(statement.names)
@@ -75,7 +75,8 @@ class LakeCatalogs:
         for name in statement.names:
             if self.engine.attached_location(name.removeprefix(METADATA_PREFIX)) is not None:
                 raise QueryError(
-                    f"The catalog {name} is shared by all sessions and cannot be detached.",
+                    f"The catalog {name} is shared by all sessions and cannot be detached or "
+                    "renamed.",
                     identifier="CATALOG_IN_USE",
                     code=Code.PERMISSION_DENIED,
                 )
