@@ -460,6 +460,9 @@ class Engine:
     def _run_init_sql(self) -> None:
         if not self._spec.init_sql:
             return
+        if self.scope.is_restricted:
+            self._run_init_statements()
+            return
         try:
             self._root.execute(self._spec.init_sql)
         except duckdb.Error as failed:
@@ -468,6 +471,21 @@ class Engine:
                 f"ducklake_init_sql failed with a {type(failed).__name__}; run it in a DuckDB "
                 "shell to see the statement (it is not shown here because it may contain secrets)."
             ) from None
+
+    def _run_init_statements(self) -> None:
+        """Runs the init SQL as far as restricted sessions may: it may write to the lake, or attach
+        a file that only one instance can open.
+        """
+        for number, statement in enumerate(self._root.extract_statements(self._spec.init_sql), 1):
+            try:
+                self._root.execute(statement)
+            except duckdb.Error as failed:  # its message may contain a secret
+                log.warning(
+                    "statement %d of ducklake_init_sql failed with a %s in the engine of a %s",
+                    number,
+                    type(failed).__name__,
+                    self.scope.role,
+                )
 
 
 @contextmanager

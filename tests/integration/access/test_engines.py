@@ -103,7 +103,12 @@ def test_files_of_open_directories_can_be_used(tmp_path: Path) -> None:
 
 
 def test_databases_of_the_init_sql_need_the_privilege_to_write(tmp_path: Path) -> None:
-    attach = "ATTACH ':memory:' AS extra; CREATE TABLE extra.main.e AS SELECT 1 AS i"
+    attach = f"""
+        CREATE TABLE IF NOT EXISTS swanlake.main.made AS SELECT 7 AS i;
+        ATTACH '{tmp_path}/file.db' AS file;
+        ATTACH ':memory:' AS extra;
+        CREATE TABLE extra.main.e AS SELECT 1 AS i
+    """
     (tmp_path / "in.csv").write_text("i\n1\n")
     server = RoleServer(
         tmp_path / "home", "--file-access", "all", SWANLAKE_DUCKLAKE_INIT_SQL=attach
@@ -113,6 +118,7 @@ def test_databases_of_the_init_sql_need_the_privilege_to_write(tmp_path: Path) -
         assert values(writer, "FROM extra.main.e") == [1, 2]
         with pytest.raises(pa.ArrowInvalid, match='Catalog "extra" does not exist'):
             reader.query("FROM extra.main.e")
+        assert values(reader, "FROM made") == [7]
         # With file_access = all, the engines of readers are not sealed.
         assert values(reader, f"FROM '{tmp_path}/in.csv'") == [1]
         assert values(reader, f"FROM read_csv('{tmp_path}' || '/in.csv')") == [1]
