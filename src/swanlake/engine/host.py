@@ -194,6 +194,8 @@ class SharedHost(EngineHost):
         self._engine = Engine(spec)
         #: The instances of restricted sessions, and since when no session uses them.
         self._restricted: dict[Scope, Engine] = {}
+        # Not self._lock, which all sessions need: opening waits for the metadata database.
+        self._opening = threading.Lock()
         self._unused_since: dict[Engine, float] = {}
         self._retired: list[Engine] = []
         self._rests_until = 0.0
@@ -202,33 +204,42 @@ class SharedHost(EngineHost):
     def acquire(
         self, scope: Scope = UNRESTRICTED, catalogs: Collection[LakeLocation] = ()
     ) -> EngineConnection:
-        with self._lock:
-            if scope.is_restricted:
-                engine = self._restricted_engine(scope, catalogs)
-            else:
-                if self._engine.broken:
-                    self._engine = Engine(self._spec)
-                    log.info("a new engine is ready")
-                engine = self._engine
-            self._leases[engine] += 1
+        engine = self._lease_restricted(scope, catalogs) if scope.is_restricted else self._lease()
         try:
             return EngineConnection(engine, engine.connect())
         except BaseException:
             self._forget_lease(engine)
             raise
 
-    def _restricted_engine(self, scope: Scope, catalogs: Collection[LakeLocation]) -> Engine:
+    def _lease(self) -> Engine:
+        """The instance of unrestricted sessions, with one more connection in use."""
+        with self._lock:
+            if self._engine.broken:
+                self._engine = Engine(self._spec)
+                log.info("a new engine is ready")
+            self._leases[self._engine] += 1
+            return self._engine
+
+    def _lease_restricted(self, scope: Scope, catalogs: Collection[LakeLocation]) -> Engine:
         """The instance of a scope; a new one if the old one is sealed and lacks a catalog."""
-        engine = self._restricted.get(scope)
-        attached = engine.attached_locations if engine is not None and not engine.broken else []
-        is_complete = set(attached) >= set(catalogs) or (engine and not engine.is_sealed)
-        if engine is not None and not engine.broken and is_complete:
-            return engine
-        new = self._restricted[scope] = self._open(scope, dict.fromkeys([*attached, *catalogs]))
-        if engine is not None and not engine.broken:
-            engine.retired = True
-            self._retired.append(engine)
-        return new
+        with self._opening:
+            with self._lock:
+                old = self._restricted.get(scope)
+                if old is not None and not old.broken and _has_catalogs(old, catalogs):
+                    self._leases[old] += 1
+                    return old
+            attached = [] if old is None or old.broken else old.attached_locations
+            new = self._open(scope, [*attached, *catalogs])
+            with self._lock:
+                if old is not None and self._restricted.get(scope) is old and not old.broken:
+                    self._retire(old)
+                self._restricted[scope] = new
+                self._leases[new] += 1
+                return new
+
+    def _retire(self, engine: Engine) -> None:
+        engine.retired = True
+        self._retired.append(engine)
 
     def _take_unused(self) -> list[Engine]:
         """The instances to close: retired ones, and restricted ones that no session uses."""
@@ -281,8 +292,7 @@ class SharedHost(EngineHost):
                 with self._lock:
                     if self._restricted.get(scope) is engine:
                         del self._restricted[scope]
-                        engine.retired = True
-                        self._retired.append(engine)
+                        self._retire(engine)
 
     def replace(self) -> None:
         """Opens a new instance, and retires the current one."""
@@ -368,6 +378,11 @@ class InstanceHost(EngineHost):
         """An instance with its first connection, which is the slow one."""
         engine = Engine(self._spec)
         return EngineConnection(engine, engine.connect())
+
+
+def _has_catalogs(engine: Engine, catalogs: Collection[LakeLocation]) -> bool:
+    """True if an instance has these catalogs, or can attach them."""
+    return not engine.is_sealed or set(engine.attached_locations) >= set(catalogs)
 
 
 def _abandon(connection: duckdb.DuckDBPyConnection) -> None:
