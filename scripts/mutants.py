@@ -52,6 +52,9 @@ EQUIVALENT = Path(__file__).with_name("mutants_equivalent.toml")
 REQUIRED_RATIO = 0.95
 #: The pure modules, and the unit tests of each.
 TESTS = {
+    "access/grant_text.py": ["access/test_grant_text.py"],
+    "access/login_limiter.py": ["access/test_login_limiter.py"],
+    "access/login_tokens.py": ["access/test_secrets.py"],
     "client/pool/core.py": ["client/test_pool_core.py"],
     "client/writer/batching.py": ["client/test_batching.py"],
     "lake/commit/commit_queue.py": ["lake/test_commit_queue.py"],

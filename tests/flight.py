@@ -15,9 +15,14 @@ from swanlake.protocol import Actions, decode, encode, messages
 class FlightSql:
     """One connection that sends messages as given."""
 
-    def __init__(self, url: str, *, user_agent: str = "", **headers: str) -> None:
+    def __init__(
+        self, url: str, *, user_agent: str = "", trusted: str = "", **headers: str
+    ) -> None:
+        """``trusted`` are the certificates to trust, as PEM."""
         options = [("grpc.primary_user_agent", user_agent)] if user_agent else None
-        self.client = flight.FlightClient(url, generic_options=options)
+        self.client = flight.FlightClient(
+            url, tls_root_certs=trusted or None, generic_options=options
+        )
         self._headers = headers
 
     def options(self, headers: dict[str, str] | None = None, *, seconds: float = 240) -> Any:

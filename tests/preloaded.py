@@ -92,6 +92,7 @@ class ForkedProcess:
             "environment": dict(os.environ if env is None else env),
             "directory": str(Path.cwd() if cwd is None else cwd),
             "new_session": start_new_session,
+            "umask": _umask(),
         }
         with contextlib.ExitStack() as passed:
             streams = [
@@ -158,6 +159,12 @@ class ForkedProcess:
 
     def __exit__(self, *exception: object) -> None:
         self.wait()
+
+
+def _umask() -> int:
+    """The umask, which a child of this process would inherit; ``os.umask`` would change it."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("\nUmask:")[2].split()[0], 8)
 
 
 _lock = threading.Lock()
@@ -329,6 +336,7 @@ def _become(request: dict[str, Any], streams: Sequence[int]) -> _Program:
     os.environ.update(request["environment"])
     time.tzset()
     os.chdir(request["directory"])
+    os.umask(request["umask"])
     return _Program(request["arguments"])
 
 

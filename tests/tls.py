@@ -34,5 +34,17 @@ def ca_signed(directory: Path) -> tuple[Path, Path]:
     return certificate, key
 
 
+def client_certificate(directory: Path, name: str) -> tuple[Path, Path]:
+    """A client's certificate for the name, signed by the one of ``self_signed``, and its key."""
+    certificate, key, request = (directory / f"{name}.{kind}" for kind in ("pem", "key", "csr"))
+    _openssl("req", *_NEW_KEY, "-subj", f"/CN={name}", "-keyout", str(key), "-out", str(request))
+    _openssl(
+        *("x509", "-req", "-days", "2", "-CAcreateserial", "-in", str(request)),
+        *("-CA", str(directory / "own.pem"), "-CAkey", str(directory / "own.key")),
+        *("-out", str(certificate)),
+    )
+    return certificate, key
+
+
 def _openssl(*arguments: str) -> None:
     subprocess.run(["openssl", *arguments], check=True, capture_output=True)

@@ -62,15 +62,58 @@ class Settings:
         "`grpc://host:port` or `grpc+tls://…`. Empty: the address it listens on.",
     )
 
-    auth: Literal["none", "token"] = _setting(
+    insecure: bool = _setting(
+        False,
+        "Allows other machines to connect without authentication or TLS: behind a proxy, or in a "
+        "private network.",
+    )
+
+    auth: Literal["none", "token", "any"] = _setting(
         "none",
-        "`none` trusts the user name that a caller sends; `token` requires a token that a file "
-        "`<home>/tokens/<name>` contains.",
+        "`none` trusts the user name that a caller sends, and every caller is an admin. `token` "
+        "requires a token of `swanlake token` or of a file `<home>/tokens/<name>`. `any` also "
+        "accepts users of `swanlake user` with their passwords, and JWTs and client certificates "
+        "if they are configured.",
+    )
+    login_seconds: float = _setting(
+        28_800.0,
+        "How long the token is valid that a client gets for a user's password.",
+        minimum=1,
+    )
+    jwt_keys: str = _setting(
+        "",
+        "Keys of an identity provider whose JWTs are accepted: a PEM file with a public key, a "
+        "JWKS file, or the https:// URL of a JWKS. Changed keys are noticed.",
+    )
+    jwt_issuer: str = _setting("", "Required issuer (`iss`) of JWTs.")
+    jwt_audience: str = _setting("", "Required audience (`aud`) of JWTs.")
+    jwt_name_claim: str = _setting(
+        "sub", "Claim with the caller's name, which becomes `jwt:<name>`."
+    )
+    jwt_role_claim: str = _setting(
+        "swanlake_role",
+        "Claim with the caller's role: `admin`, `writer` or `reader`, or a list that contains one.",
+    )
+    jwt_grants_claim: str = _setting(
+        "swanlake_grants",
+        "Claim with a list of grants such as `sales_*=read`. Without the claim, the role holds in "
+        "every catalog.",
     )
     tls_cert: Path | None = _setting(
-        None, "PEM file with the server's certificate chain. Enables TLS."
+        None,
+        "PEM file with the server's certificate chain. Enables TLS. A changed file is noticed.",
     )
     tls_key: Path | None = _setting(None, "PEM file with the private key of `tls_cert`.")
+    tls_client_ca: Path | None = _setting(
+        None,
+        "PEM file with certificate authorities. Clients need a certificate of one of them, besides "
+        "their other credentials.",
+    )
+    tls_client_subjects: Path | None = _setting(
+        None,
+        "TOML file with a table for each subject of a client certificate: `role`, `name`, "
+        "`grants`. These clients need no other credentials.",
+    )
 
     metabase_url: str = _setting(
         "", "PostgreSQL URL of the lake's metadata. Empty: SQLite files under `home`.", secret=True

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Callable
+from pathlib import Path
 
-from tests.drivers.conftest import Scenario
+import pytest
+from click.testing import CliRunner
+
+from swanlake.cli.commands import swanlake as command
+from tests.cli_results import assert_succeeded
+from tests.credentials import write_tokens
+from tests.drivers.conftest import JAVA_OPTIONS, Scenario, jdbc_url, run_program
+from tests.server_process import ServerProcess
 
 pytestmark = pytest.mark.slow
 
@@ -94,3 +102,21 @@ def test_computing_query_times_out(jdbc: Scenario) -> None:
     timed_out, usable = jdbc("timeout")
     assert "Query timed out after 1 SECONDS" in timed_out
     assert usable == "usable"
+
+
+def test_user_and_token_log_in(
+    jdbc_classes: str, start_server: Callable[..., ServerProcess], tmp_path: Path
+) -> None:
+    write_tokens(tmp_path / "home0", alice="the-token-of-alice")
+    server = start_server("--auth", "any")
+    arguments = ["user", "create", "carol", "--role", "admin", "--home", str(server.home)]
+    assert_succeeded(CliRunner().invoke(command, arguments, input="correct horse"))
+    program = ["java", *JAVA_OPTIONS, "-cp", jdbc_classes, "JdbcProgram"]
+
+    def run(scenario: str, credentials: str) -> list[str]:
+        return run_program([*program, scenario, f"{jdbc_url(server)}&{credentials}"])
+
+    assert run("transactions", "user=carol&password=correct%20horse") == ["0", "1", "2"]
+    assert run("batch", "token=the-token-of-alice")
+    with pytest.raises(AssertionError, match="UNAUTHENTICATED"):
+        run("batch", "user=carol&password=wrong")

@@ -19,6 +19,7 @@ import pytest
 
 from swanlake.client import FlightSQLClient
 from swanlake.errors import SwanLakeError
+from tests.credentials import write_tokens
 from tests.flight import FlightSql
 from tests.queries import ENDLESS_QUERY, ENDLESS_ROWS, waiting_query
 from tests.server_process import ServerProcess
@@ -117,6 +118,7 @@ def test_port_in_use_exits_3(tmp_path: Path) -> None:
         code, log = start_fails(tmp_path / "home", "--port", port)
     assert code == 3
     assert f"swanlake: Cannot listen on 127.0.0.1:{port}" in log
+    assert not (tmp_path / "home").exists(), "nothing is initialised"
 
 
 def test_port_of_another_server_exits_3(tmp_path: Path, server: ServerProcess) -> None:
@@ -125,7 +127,7 @@ def test_port_of_another_server_exits_3(tmp_path: Path, server: ServerProcess) -
 
 
 def test_address_of_another_machine_exits_3(tmp_path: Path) -> None:
-    code, log = start_fails(tmp_path / "home", "--host", "192.0.2.1")
+    code, log = start_fails(tmp_path / "home", "--host", "192.0.2.1", "--insecure")
     assert code == 3
     assert "192.0.2.1" in log
 
@@ -367,8 +369,7 @@ def test_json_log_has_one_object_per_line_and_no_secret(tmp_path: Path) -> None:
     errors = tmp_path / "stderr"
     ready_file = tmp_path / "ready"
     token = "very-secret-token"
-    (tmp_path / "home" / "tokens").mkdir(parents=True)
-    (tmp_path / "home" / "tokens" / "alice").write_text(token)
+    write_tokens(tmp_path / "home", alice=token)
     command = [sys.executable, "-m", "swanlake", "serve", "--port", "0", "--log-format", "json"]
     command += ["--pipeline", "inline"]
     command += ["--log-level", "debug", "--auth", "token", "--ready-file", str(ready_file)]

@@ -19,6 +19,7 @@ from swanlake.cli.commands import swanlake as command
 from swanlake.cli.remote import DEFAULT_URL
 from swanlake.client import FlightSQLClient
 from tests.cli_results import assert_failed, assert_succeeded, json_rows
+from tests.credentials import write_tokens
 from tests.server_process import ServerProcess
 
 Queue = Callable[..., Result]
@@ -176,12 +177,10 @@ def test_no_connection_exits_2(tmp_path: Path) -> None:
 def test_server_with_tokens_refuses_commands_without_one(
     start_server: Callable[..., ServerProcess], tmp_path: Path
 ) -> None:
-    tokens = tmp_path / "home0" / "tokens"
-    tokens.mkdir(parents=True)
-    (tokens / "alice").write_text("secret-word\n")
+    write_tokens(tmp_path / "home0", alice="a-secret-sentence\n")
     server = start_server("--auth", "token")
     assert_failed(run("list", "--url", server.url), 2, "Cannot connect to ")
-    token = str(tokens / "alice")
+    token = str(server.home / "tokens" / "alice")
     assert (
         assert_succeeded(run("list", "--url", server.url, "--token-file", token))
         == "The queue is empty.\n"

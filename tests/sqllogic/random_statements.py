@@ -18,14 +18,14 @@ _EITHER = frozenset({"CONSTRAINT_ERROR", "CONVERSION_ERROR"})
 _REFUSALS = (
     "ADD COLUMN cannot follow a change",
     "The transaction changed the type of a column",
-    "would inline the first rows of",
 )
 _SHOWN_STATEMENTS = 25
 
 
 def compare_random_statements(pair: Pair, *, seed: int, statements: int) -> None:
     """Runs that many statements of a seed; raises Difference with the seed."""
-    generator = StatementGenerator(seed)
+    # SwanLake inlines no structs. Their row ids differ, as do those of updated rows in files.
+    generator = StatementGenerator(seed, has_structs="inlined" not in pair.configuration)
     done: list[str] = []
     schema: Schema = {}
     try:

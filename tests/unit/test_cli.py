@@ -5,9 +5,12 @@ from __future__ import annotations
 import io
 import json
 import logging
+import re
+import shlex
 import sys
 from pathlib import Path
 
+import click
 import duckdb
 import pyarrow as pa
 import pyarrow.flight as flight
@@ -18,7 +21,9 @@ from click.testing import Result as CliResult
 import swanlake.cli
 from swanlake import config
 from swanlake._version import __version__
+from swanlake.cli.commands import serve
 from swanlake.cli.commands import swanlake as command
+from swanlake.cli.credentials import token, user
 from swanlake.cli.logs import JsonFormatter
 from swanlake.cli.output import Result, show
 from swanlake.cli.shell import is_complete, split
@@ -462,3 +467,34 @@ def test_json_log_has_one_object_per_line() -> None:
     assert entry["logger"] == "swanlake.x"
     assert entry["msg"] == "said a\nb"
     assert "ValueError" in entry["exception"]
+
+
+def documented_commands() -> list[str]:
+    """The commands in the examples of the security document."""
+    document = Path(__file__).parents[2] / "docs" / "security.md"
+    blocks = re.findall(r"```sh\n(.*?)```", document.read_text(), re.DOTALL)
+    return [line for block in blocks for line in block.splitlines() if line.startswith("swanlake ")]
+
+
+@pytest.mark.parametrize("line", documented_commands())
+def test_documented_command_has_valid_arguments(line: str) -> None:
+    _, *arguments = shlex.split(line)
+    parsed: click.Command = command
+    while isinstance(parsed, click.Group):
+        parsed = parsed.commands[arguments.pop(0)]
+    parsed.make_context(parsed.name, arguments)
+
+
+def test_every_credential_command_is_documented() -> None:
+    documented = {tuple(line.split()[1:3]) for line in documented_commands()}
+    for group in (token, user):
+        assert {(group.name, name) for name in group.commands} <= documented
+
+
+@pytest.mark.parametrize(
+    ("arguments", "value"),
+    [(["--insecure", "--port", "0"], "true"), (["--insecure", "false"], "false"), ([], None)],
+)
+def test_flag_of_a_boolean_may_omit_its_value(arguments: list[str], value: str | None) -> None:
+    context = serve.make_context("serve", arguments)
+    assert context.params["insecure"] == value

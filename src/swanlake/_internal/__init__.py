@@ -1,6 +1,7 @@
 """Mechanisms that several packages share: waiting, back-off, workers, caches, files, memory."""
 
 __all__ = [
+    "addresses",
     "backoff",
     "disk",
     "free_list",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 __all__ = ["main"]
@@ -18,4 +19,5 @@ def main() -> None:
             f"The swanlake command needs the server's packages ({missing.name} is missing): "
             "pip install 'swanlake[server]'."
         )
+    os.umask(0o077)  # files of the lake, of the server and of its children are private
     swanlake(prog_name="swanlake")

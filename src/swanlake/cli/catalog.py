@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 import pyarrow as pa
 
-from swanlake import config
-from swanlake.cli.options import Duration, config_option, setting_option
-from swanlake.cli.output import format_option, show_table
-from swanlake.cli.remote import EXIT_REFUSED, ServerCommands
-from swanlake.errors import CatalogUnreachable, ConfigError, StartupError, SwanLakeError
+from swanlake.cli.lake import LakeCommands, lake_options, open_lake, show_list
+from swanlake.cli.options import Duration
+from swanlake.cli.output import format_option
+from swanlake.cli.remote import EXIT_REFUSED
+from swanlake.errors import ConfigError, SwanLakeError
 
 if TYPE_CHECKING:
     from swanlake.lake.catalog import Catalog
@@ -44,21 +42,7 @@ _GARBAGE = pa.schema(
 )
 
 
-class CatalogCommands(ServerCommands):
-    """The same exit codes, and the one for a lake that cannot be reached."""
-
-    def exit_code(self, error: SwanLakeError) -> int:
-        return error.exit_code if isinstance(error, StartupError) else super().exit_code(error)
-
-
-def _lake_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds the settings of ``serve`` that locate the lake."""
-    for name in ("data_path", "home"):
-        command = setting_option(config.SETTINGS[name])(command)
-    return config_option(command)
-
-
-@click.group(cls=CatalogCommands)
+@click.group(cls=LakeCommands)
 def catalog() -> None:
     """Create, fork, drop, check and clean the catalogs of a lake.
 
@@ -70,10 +54,10 @@ def catalog() -> None:
 
 @catalog.command()
 @click.argument("name")
-@_lake_options
+@lake_options
 def create(name: str, **settings: Any) -> None:
     """Create an empty catalog."""
-    with _lake(settings, make=True) as lake:
+    with open_lake(settings, make=True) as lake:
         _announce(lake, lake.create_catalog(name), "ready")
 
 
@@ -81,10 +65,10 @@ def create(name: str, **settings: Any) -> None:
 @click.argument("parent")
 @click.argument("name")
 @click.option("--at", type=int, default=None, help="Snapshot to fork at. Default: the newest.")
-@_lake_options
+@lake_options
 def fork(parent: str, name: str, at: int | None, **settings: Any) -> None:
     """Create the catalog NAME as a fork of PARENT, now or at a snapshot, without copying files."""
-    with _lake(settings) as lake:
+    with open_lake(settings) as lake:
         made = lake.fork_catalog(parent, name, at)
         snapshot = made.info.parent_snapshot
         _announce(lake, made, f"ready; it forks {parent} at snapshot {snapshot}")
@@ -93,10 +77,10 @@ def fork(parent: str, name: str, at: int | None, **settings: Any) -> None:
 @catalog.command()
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-@_lake_options
+@lake_options
 def drop(name: str, yes: bool, **settings: Any) -> None:
     """Drop a catalog with all its tables and snapshots. Its forks are not affected."""
-    with _lake(settings) as lake:
+    with open_lake(settings) as lake:
         name = lake.catalog(name).name
         if not yes and not _confirmed(name):
             click.echo("Nothing was dropped.")
@@ -110,7 +94,7 @@ def drop(name: str, yes: bool, **settings: Any) -> None:
 
 @catalog.command()
 @click.argument("name")
-@_lake_options
+@lake_options
 def adopt(name: str, **settings: Any) -> None:
     """Register a catalog that another program created, and install its fence.
 
@@ -118,7 +102,7 @@ def adopt(name: str, **settings: Any) -> None:
     directory, or in the schema lake_NAME of the PostgreSQL database. For a registered catalog, the
     fence is installed again.
     """
-    with _lake(settings) as lake:
+    with open_lake(settings) as lake:
         _announce(lake, lake.adopt_catalog(name), "registered and fenced")
 
 
@@ -134,10 +118,10 @@ def adopt(name: str, **settings: Any) -> None:
 )
 @click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
 @format_option
-@_lake_options
+@lake_options
 def collect(age: timedelta, dry_run: bool, output: str, **settings: Any) -> None:
     """Delete the files that no snapshot of any catalog needs."""
-    with _lake(settings) as lake:
+    with open_lake(settings) as lake:
         garbage = lake.collect(age=age, dry_run=dry_run)
     rows = [
         {
@@ -151,7 +135,7 @@ def collect(age: timedelta, dry_run: bool, output: str, **settings: Any) -> None
     ]
     stuck = sum(1 for found in garbage if found.problem is not None)
     if rows or output != "table":
-        _show(rows, _GARBAGE, output)
+        show_list(rows, _GARBAGE, output)
     if output == "table":
         count = _files(len(rows) - stuck)
         click.echo(f"{count} would be deleted." if dry_run else f"{count} deleted.")
@@ -166,10 +150,10 @@ def _files(count: int) -> str:
 
 @catalog.command(name="list")
 @format_option
-@_lake_options
+@lake_options
 def list_(output: str, **settings: Any) -> None:
     """Show all catalogs, their locations, and how DuckDB attaches them."""
-    with _lake(settings) as lake:
+    with open_lake(settings) as lake:
         infos = lake.catalogs()
         names = {info.id: info.name for info in infos}
         rows = [
@@ -184,10 +168,10 @@ def list_(output: str, **settings: Any) -> None:
             for info in infos
         ]
     if output != "table":
-        _show(rows, _CATALOGS, output)
+        show_list(rows, _CATALOGS, output)
         return
     # Outside of the table, which would wrap the statements and make them hard to copy.
-    _show(rows, _CATALOGS.remove(_CATALOGS.get_field_index("attach")), output)
+    show_list(rows, _CATALOGS.remove(_CATALOGS.get_field_index("attach")), output)
     for row in rows:
         click.echo(row["attach"])
 
@@ -198,25 +182,25 @@ def list_(output: str, **settings: Any) -> None:
     "--limit", type=click.IntRange(min=1), default=None, help="Number of snapshots to show."
 )
 @format_option
-@_lake_options
+@lake_options
 def snapshots(name: str, limit: int | None, output: str, **settings: Any) -> None:
     """Show the snapshots of a catalog, newest first."""
     from swanlake.lake.read.listing import SNAPSHOT_COLUMNS, snapshot_rows  # slow to load
 
-    with _lake(settings) as lake:
+    with open_lake(settings) as lake:
         found = lake.catalog(name).snapshots()
     newest = list(reversed(found[-limit:] if limit else found))
-    _show(snapshot_rows(newest), SNAPSHOT_COLUMNS, output)
+    show_list(snapshot_rows(newest), SNAPSHOT_COLUMNS, output)
 
 
 @catalog.command()
 @click.argument("name", required=False)
 @click.option("--files", is_flag=True, help="Also check that every file exists.")
 @format_option
-@_lake_options
+@lake_options
 def check(name: str | None, files: bool, output: str, **settings: Any) -> None:
     """Check one catalog, or all, for damage; exit code 1 if any is found."""
-    with _lake(settings) as lake:
+    with open_lake(settings) as lake:
         names = [info.name for info in lake.catalogs()] if name is None else [name]
         catalogs = [lake.catalog(each) for each in names]
         rows = [
@@ -225,7 +209,7 @@ def check(name: str | None, files: bool, output: str, **settings: Any) -> None:
             for finding in _findings(each, files)
         ]
     if rows or output != "table":
-        _show(rows, _FINDINGS, output)
+        show_list(rows, _FINDINGS, output)
     else:
         count = len(catalogs)
         click.echo(f"{count} catalog{' is' if count == 1 else 's are'} sound.")
@@ -253,30 +237,10 @@ def _newest_snapshot(lake: Lake, info: CatalogInfo) -> int | None:
         return None
 
 
-@contextmanager
-def _lake(flags: dict[str, Any], *, make: bool = False) -> Iterator[Lake]:
-    """The lake of the settings; only with ``make`` is a missing home directory created."""
-    from swanlake.lake.lake import Lake  # slow to load, and only needed here
-
-    config_file = flags.pop("config_file")
-    settings = config.load(flags, config_file=config_file).settings
-    if not make and not settings.metabase_url and not (settings.home / "catalogs").is_dir():
-        raise CatalogUnreachable(
-            f"There is no lake in {settings.home.absolute()}; `swanlake serve` or `swanlake "
-            "catalog create` creates one."
-        )
-    with Lake.from_settings(settings) as lake:
-        yield lake
-
-
 def _confirmed(name: str) -> bool:
     if not sys.stdin.isatty():
         raise ConfigError("There is no terminal for the confirmation; use --yes to skip it.")
     return click.confirm(f"Drop the catalog {name} with all its tables and snapshots?")
-
-
-def _show(rows: list[dict[str, Any]], schema: Any, output: str) -> None:
-    show_table(pa.Table.from_pylist(rows, schema=schema), output)
 
 
 def _announce(lake: Lake, catalog: Catalog, state: str) -> None:

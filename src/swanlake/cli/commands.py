@@ -14,6 +14,7 @@ from swanlake import config
 from swanlake._version import __version__
 from swanlake.cli.bench import bench
 from swanlake.cli.catalog import catalog
+from swanlake.cli.credentials import token, user
 from swanlake.cli.logs import configure_logging
 from swanlake.cli.maintain import maintain
 from swanlake.cli.options import config_option, setting_option
@@ -67,6 +68,8 @@ def swanlake() -> None:
 swanlake.add_command(catalog)
 swanlake.add_command(queue)
 swanlake.add_command(maintain)
+swanlake.add_command(token)
+swanlake.add_command(user)
 swanlake.add_command(bench)
 
 

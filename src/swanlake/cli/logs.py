@@ -10,6 +10,25 @@ from datetime import UTC, datetime
 _TEXT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 
 
+class TextFormatter(logging.Formatter):
+    """One line per event; text of a caller in it cannot begin another one."""
+
+    def __init__(self) -> None:
+        super().__init__(_TEXT)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return escape_control_characters(super().formatMessage(record))
+
+
+def escape_control_characters(text: str) -> str:
+    """The text with escapes in place of characters that end a line or move the cursor."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
+    )
+
+
 class JsonFormatter(logging.Formatter):
     """One JSON object per line."""
 
@@ -28,7 +47,7 @@ class JsonFormatter(logging.Formatter):
 def configure_logging(level: str, style: str) -> None:
     """Sends the messages of all ``swanlake`` loggers to standard error."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter() if style == "json" else logging.Formatter(_TEXT))
+    handler.setFormatter(JsonFormatter() if style == "json" else TextFormatter())
     root = logging.getLogger("swanlake")
     root.handlers[:] = [handler]
     root.setLevel(level.upper())

@@ -39,4 +39,8 @@ config_option = click.option(
 def setting_option(row: config.Setting) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """The flag of a setting."""
     text = row.help.replace("`", "") + f" [{row.env}]"
+    if row.type is bool:  # the value may be omitted
+        return click.option(
+            row.flag, row.name, default=None, help=text, is_flag=False, flag_value="true"
+        )
     return click.option(row.flag, row.name, default=None, help=text, metavar="VALUE")

@@ -40,6 +40,7 @@ from swanlake.lake.metastore.base import CatalogInfo
 from swanlake.lake.metastore.local import MetadataService, open_metastore
 from swanlake.lake.metastore.location import LakeLocation
 from swanlake.lake.metastore.sqlite_worker import SqliteWorkerClient
+from swanlake.lake.model.credentials import Credential, CredentialKind, StoredCredentials
 
 #: The current catalog of a new session.
 DEFAULT_CATALOG = "swanlake"
@@ -220,6 +221,18 @@ class Lake:
         """Maintenance jobs, newest first; running and interrupted ones have no end."""
         name = None if catalog is None else catalog.lower()
         return self._metadata.history(name, job, limit)
+
+    def credentials(self) -> StoredCredentials:
+        """The credentials of all callers, and the key that signs login tokens."""
+        return self._metadata.credentials()
+
+    def add_credential(self, credential: Credential) -> None:
+        """Stores a credential for all servers of the lake; raises AlreadyExists."""
+        self._metadata.add_credential(credential)
+
+    def remove_credential(self, kind: CredentialKind, name: str) -> None:
+        """Removes a credential; raises NotFound."""
+        self._metadata.remove_credential(kind, name)
 
     def leases(self) -> Leases:
         """Names that one process at a time can hold; the caller closes them."""

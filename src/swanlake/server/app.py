@@ -8,22 +8,21 @@ import logging
 import os
 import signal
 import socket
-import ssl
 import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
+from swanlake._internal.addresses import is_loopback
 from swanlake._internal.waiting import POLL_SECONDS, polling, wait
 from swanlake._version import __version__
 from swanlake.access.files import FileAccess, FileRules, parse_directories
 from swanlake.access.scope import Scope
 from swanlake.config import Settings
 from swanlake.engine.host import EngineHost, EngineSeal, open_host
-from swanlake.errors import AddressInUse, ConfigError, QueryCancelled, StartupError
+from swanlake.errors import ConfigError, QueryCancelled, StartupError
 from swanlake.jobs.selection import open_runner, open_transfer_grants
 from swanlake.lake.lake import DEFAULT_CATALOG, Lake
 from swanlake.lake.metastore.base import CatalogInfo
@@ -34,16 +33,23 @@ from swanlake.queue.service import DucklingQueue
 from swanlake.queue.settings import QueueSettings
 from swanlake.server.auth import open_authenticator
 from swanlake.server.heartbeat import Heartbeat
+from swanlake.server.listener import Listener
+from swanlake.server.server_tls import ServerTls, read_tls
 from swanlake.server.service import SwanLakeService
+from swanlake.server.start_checks import (
+    address_in_use,
+    check_address,
+    check_advertised_url,
+    check_exposure,
+    make_private,
+)
 from swanlake.sessions.peers import connected_peers
 from swanlake.sessions.registry import SessionRegistry
 from swanlake.sessions.services import NativeParts, SessionServices
 
 log = logging.getLogger("swanlake.server")
 
-_LOOPBACK = ("127.", "localhost", "::1", "[::1]")
 _WILDCARDS = ("0.0.0.0", "::")
-_SCHEMES = ("grpc", "grpc+tls")
 #: Within the grace period: time for clients to fetch the results of finished statements.
 _FETCH_SECONDS = 5.0
 #: A second signal within this time is a duplicate of the first.
@@ -61,17 +67,30 @@ class Server:
     """A running server. It accepts calls as soon as it is constructed."""
 
     def __init__(self, settings: Settings) -> None:
-        tls = _tls_certificates(settings)
-        _check_advertised_url(settings.advertised_url)
-        authenticator = open_authenticator(settings)
+        tls = read_tls(settings)
+        check_advertised_url(settings.advertised_url)
+        check_exposure(settings, has_tls=tls is not None)
+        authenticator = open_authenticator(settings, lambda: self._lake.credentials())
         queue_settings = QueueSettings.from_settings(settings)
         maintenance_settings = MaintenanceSettings.from_settings(settings)
         files = _file_rules(settings)
         self._settings = settings
         scheme = "grpc+tls" if tls else "grpc"
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
-        location = f"{scheme}://{host}:{settings.port}"
         grants = open_transfer_grants(settings)
+        if grants is not None and settings.tls_client_ca is not None:
+            raise ConfigError(
+                "Spark workers on other machines fetch segments from this server and have no "
+                "client certificate: tls_client_ca cannot be combined with a remote Spark."
+            )
+        check_address(settings)
+        make_private(settings.home)
+
+        def build_service(port: int, tls: ServerTls | None) -> SwanLakeService:
+            return SwanLakeService(
+                f"{scheme}://{host}:{port}", settings, self.registry, authenticator, tls, grants
+            )
+
         with ExitStack() as undo:
             self._lake = Lake.from_settings(settings)
             undo.callback(self._lake.close)
@@ -104,27 +123,33 @@ class Server:
             undo.callback(self.registry.stop)
             self._host.move_idle_sessions = self.registry.leave_retired_engines
             try:
-                self._service = SwanLakeService(
-                    location, settings, self.registry, authenticator, tls, grants
+                self._listener = Listener(
+                    build_service, settings.port, lambda: read_tls(settings), tls
                 )
             except Exception as refused:
-                raise AddressInUse(
-                    f"Cannot listen on {settings.host}:{settings.port}: another process uses "
-                    "it, or the address does not belong to this machine. Choose another with "
-                    "--port or --host."
-                ) from refused
+                raise address_in_use(settings) from refused
             undo.pop_all()
         self.url = f"{scheme}://{host}:{self.port}"
-        if grants is not None:
-            grants.set_address(self._advertised_url(scheme), tls[0][0] if tls else None)
+
+        def announce_address(tls: ServerTls | None) -> None:
+            if grants is not None:
+                grants.set_address(self._advertised_url(scheme), tls.certificate if tls else None)
+
+        announce_address(tls)
+        self._listener.watch(announce_address)
         if settings.maintenance == "on":
             self._scheduler.start()
-        if settings.auth == "none" and not settings.host.startswith(_LOOPBACK):
-            log.warning("listening on %s without authentication; set auth=token", settings.host)
+        if settings.insecure and not is_loopback(settings.host):
+            log.warning("insecure: calls on %s may be unauthenticated or readable", self.url)
 
     @property
     def port(self) -> int:
-        return int(self._service.port)
+        return self._listener.port
+
+    def reload(self) -> None:
+        """Reads the TLS files again, in the background."""
+        log.info("SIGHUP received: TLS files are read again, if there are any")
+        self._listener.check_now()
 
     def _advertised_url(self, scheme: str) -> str:
         """The URL for other machines; a wildcard address becomes the host name."""
@@ -141,14 +166,14 @@ class Server:
         that still run afterwards are interrupted.
         """
         deadline = time.monotonic() + grace
-        self._service.drain()
+        self._listener.drain()
         self._scheduler.request_stop()
         self._wait_until_idle(deadline)
         fetch_by = min(deadline, time.monotonic() + _FETCH_SECONDS)
         self._wait_until(lambda: not self.registry.results_waiting, fetch_by)
         # shutdown() waits for every open stream without a deadline, so it runs in a thread.
         closing = threading.Thread(
-            target=self._service.shutdown, name="swanlake-close", daemon=True
+            target=self._listener.shutdown, name="swanlake-close", daemon=True
         )
         closing.start()
         closing.join(max(deadline - time.monotonic(), 0))
@@ -198,6 +223,7 @@ class _Signals:
 
     def __init__(self) -> None:
         self._received = threading.Event()
+        self._on_hangup: Callable[[], None] = lambda: None
         # Python runs signal handlers in the main thread, which may be blocked at that moment. The
         # interpreter writes a byte to the wakeup descriptor at once, so a thread reads that.
         self._signals, wakeup = os.pipe()
@@ -207,8 +233,13 @@ class _Signals:
         signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
         threading.Thread(target=self._listen, name="swanlake-signals", daemon=True).start()
 
+    def on_hangup(self, act: Callable[[], None]) -> None:
+        """Sets what SIGHUP does, in place of ending the process; it must not block."""
+        self._on_hangup = act
+        signal.signal(signal.SIGHUP, lambda number, frame: None)
+
     def wait(self) -> None:
-        """Blocks until the first signal arrives."""
+        """Blocks until the first signal to stop arrives."""
         self._received.wait()
 
     def _listen(self) -> None:
@@ -224,7 +255,8 @@ class _Signals:
     def _next(self) -> signal.Signals:
         """The next SIGTERM or SIGINT; other handled signals are skipped."""
         while (number := os.read(self._signals, 1)[0]) not in _STOP_SIGNALS:
-            pass
+            if number == signal.SIGHUP:
+                self._on_hangup()
         return signal.Signals(number)
 
 
@@ -234,6 +266,7 @@ def serve(
     """Runs a server until SIGTERM or SIGINT, then stops it within the grace periods."""
     signals = _Signals()
     server = Server(settings)
+    signals.on_hangup(server.reload)
     # Objects that exist now live as long as the process: exempt them from collection.
     gc.freeze()
     gc.set_threshold(_COLLECT_AFTER)
@@ -265,39 +298,6 @@ def _write_ready_file(path: Path, url: str) -> None:
         partial.replace(path)
     except OSError as unwritable:
         raise StartupError(f"The ready file {path} cannot be written: {unwritable}.") from None
-
-
-def _tls_certificates(settings: Settings) -> list[tuple[bytes, bytes]] | None:
-    if settings.tls_cert is None and settings.tls_key is None:
-        return None
-    if settings.tls_cert is None or settings.tls_key is None:
-        raise ConfigError("tls_cert and tls_key belong together; one of them is missing.")
-    try:
-        pair = settings.tls_cert.read_bytes(), settings.tls_key.read_bytes()
-        # gRPC would only report that it cannot listen, and would prompt for an encrypted key.
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(settings.tls_cert, settings.tls_key, password="")
-    except ssl.SSLError as unusable:
-        raise ConfigError(
-            "tls_cert and tls_key must be a PEM certificate and its unencrypted private key: "
-            f"{unusable}."
-        ) from None
-    except OSError as unreadable:
-        raise ConfigError(f"The TLS files cannot be read: {unreadable}.") from None
-    return [pair]
-
-
-def _check_advertised_url(url: str) -> None:
-    try:
-        parts = urlsplit(url)
-        is_complete = parts.scheme in _SCHEMES and bool(parts.hostname and parts.port)
-    except ValueError:
-        is_complete = False
-    if url and not is_complete:
-        raise ConfigError(
-            f"advertised_url: {url!r} is not a URL at which other machines reach this server, such "
-            "as grpc://host:port or grpc+tls://host:port."
-        )
 
 
 def _file_rules(settings: Settings) -> FileRules:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow.flight as flight
 
 from swanlake.access.identity import Identity
-from swanlake.errors import InvalidRequest, NotAuthenticated, SwanLakeError
+from swanlake.errors import InvalidRequest, NotAuthenticated
 from swanlake.jobs.segment_transfer.grants import TransferGrants
 from swanlake.protocol import Headers
 from swanlake.queue.batch_ids import BatchId
-from swanlake.server.auth import Authenticator, identify_worker
-from swanlake.server.errors import raise_flight_error
+from swanlake.server.auth import Authenticator, Credentials, identify_worker
+from swanlake.server.errors import flight_errors
 from swanlake.sessions.ids import SessionKey, peer_address
 
 #: The name of the middleware.
@@ -104,23 +104,47 @@ def grant_token(context: Any) -> str:
 
 
 class CallMiddleware(flight.ServerMiddleware):
-    """Carries the identity and the headers of a call to its handler."""
+    """Carries the headers of a call to its handler, and its identity once it is authenticated."""
+
+    #: Set by ``authenticate``, which every handler of the service calls first.
+    identity: Identity
 
     def __init__(
-        self, identity: Identity, headers: Mapping[str, str], answers_handshake: bool
+        self, identify: Callable[[Credentials], Identity], headers: Mapping[str, str]
     ) -> None:
-        self.identity = identity
         self.headers = headers
-        self._answers_handshake = answers_handshake
+        self._identify = identify
+        self._handshake_answer: dict[str, str] = {}
+
+    def authenticate(self, address: str = "", subject: str = "") -> None:
+        """Identifies the caller; raises NotAuthenticated."""
+        authorization = self.headers.get(Headers.AUTHORIZATION, "")
+        self.identity = self._identify(Credentials(authorization, address, subject))
+
+    def answer_handshake(self) -> None:
+        """Authenticates a Handshake, and answers it with a token for later calls."""
+        self.authenticate()
+        if self.identity.bearer:
+            bearer = f"Bearer {self.identity.bearer}"
+            self._handshake_answer = {Headers.AUTHORIZATION: bearer}
 
     def sending_headers(self) -> dict[str, str]:
-        if self._answers_handshake and self.identity.bearer:
-            return {Headers.AUTHORIZATION: f"Bearer {self.identity.bearer}"}
-        return {}
+        return self._handshake_answer
+
+
+def authenticate(context: Any) -> None:
+    """Identifies the caller of a call; raises NotAuthenticated."""
+    host, _, _ = peer_address(context.peer()).rpartition(":")
+    subject = context.peer_identity().decode(errors="replace")
+    context.get_middleware(MIDDLEWARE).authenticate(host.strip("[]"), subject)
 
 
 class CallMiddlewareFactory(flight.ServerMiddlewareFactory):
-    """Authenticates every call before its handler runs."""
+    """Reads the headers of every call.
+
+    Only the handler of a call knows the client's address and certificate, so it authenticates. A
+    Handshake has no handler of ours: it is authenticated here, without them.
+    """
 
     def __init__(self, authenticator: Authenticator, grants: TransferGrants | None) -> None:
         super().__init__()
@@ -133,16 +157,17 @@ class CallMiddlewareFactory(flight.ServerMiddlewareFactory):
             for name, values in headers.items()
             if values and isinstance(values[-1], str)
         }
-        try:
-            identity = self._identify(texts.get(Headers.AUTHORIZATION), info.method)
-        except SwanLakeError as refused:
-            raise_flight_error(refused)
-        return CallMiddleware(identity, texts, info.method == flight.FlightMethod.HANDSHAKE)
+        # Workers are only identified for DoAction, the one call that they need.
+        may_be_worker = info.method == flight.FlightMethod.DO_ACTION
+        identify = self._identify_any if may_be_worker else self._authenticator.identify
+        middleware = CallMiddleware(identify, texts)
+        if info.method == flight.FlightMethod.HANDSHAKE:
+            with flight_errors():
+                middleware.answer_handshake()
+        return middleware
 
-    def _identify(self, authorization: str | None, method: Any) -> Identity:
-        """Workers are only identified for DoAction, the one call that they need."""
-        if self._grants is not None and method == flight.FlightMethod.DO_ACTION:
-            worker = identify_worker(authorization, self._grants)
-            if worker is not None:
-                return worker
-        return self._authenticator.identify(authorization)
+    def _identify_any(self, credentials: Credentials) -> Identity:
+        worker = None
+        if self._grants is not None:
+            worker = identify_worker(credentials.authorization, self._grants)
+        return worker or self._authenticator.identify(credentials)

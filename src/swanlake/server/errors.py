@@ -13,18 +13,15 @@ no other way.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import wraps
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn
 
 import pyarrow.flight as flight
 
 from swanlake.errors import Code, SwanLakeError
 
 log = logging.getLogger("swanlake.server")
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _Unformattable(Exception):
@@ -83,14 +80,3 @@ def flight_errors() -> Iterator[None]:
                 identifier="INTERNAL_ERROR",
             )
         )
-
-
-def raises_flight_errors(handler: F) -> F:
-    """The handler of a Flight call with ``flight_errors`` around it."""
-
-    @wraps(handler)
-    def handle(*arguments: Any) -> Any:
-        with flight_errors():
-            return handler(*arguments)
-
-    return handle  # type: ignore[return-value]

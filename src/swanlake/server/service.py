@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from functools import wraps
+from typing import Any, NoReturn, TypeVar
 
 import pyarrow as pa
 import pyarrow.flight as flight
@@ -16,10 +17,11 @@ from swanlake.protocol import decode, messages
 from swanlake.server import metadata
 from swanlake.server.actions import ACTIONS, FlightActions
 from swanlake.server.auth import Authenticator, HandshakeHandler
-from swanlake.server.call import MIDDLEWARE, CallMiddlewareFactory, FlightCall
-from swanlake.server.errors import raises_flight_errors
+from swanlake.server.call import MIDDLEWARE, CallMiddlewareFactory, FlightCall, authenticate
+from swanlake.server.errors import flight_errors
 from swanlake.server.ingest import ingest_statements
 from swanlake.server.results import Results, announced_schema, flight_info
+from swanlake.server.server_tls import ServerTls
 from swanlake.server.statements import StatementScopes, transaction_id
 from swanlake.sessions.execution import binding
 from swanlake.sessions.registry import SessionRegistry
@@ -27,10 +29,24 @@ from swanlake.sessions.results.stream import Outcome
 from swanlake.sessions.run import Run
 from swanlake.sessions.session import Session
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 #: With its event engine, gRPC reads sockets on threads of their own and wakes the thread that waits
 #: for a call. Without it, that thread reads the socket itself: two context switches fewer for each
 #: message. Users can still set the variable.
 _GRPC_EXPERIMENTS = "-event_engine_listener"
+
+
+def flight_call(handler: F) -> F:
+    """The handler of a Flight call, which authenticates the caller first and converts errors."""
+
+    @wraps(handler)
+    def handle(self: SwanLakeService, context: Any, *arguments: Any) -> Any:
+        with flight_errors():
+            authenticate(context)
+            return handler(self, context, *arguments)
+
+    return handle  # type: ignore[return-value]
 
 
 class SwanLakeService(flight.FlightServerBase):
@@ -42,7 +58,7 @@ class SwanLakeService(flight.FlightServerBase):
         settings: Settings,
         registry: SessionRegistry,
         authenticator: Authenticator,
-        tls_certificates: list[tuple[bytes, bytes]] | None = None,
+        tls: ServerTls | None = None,
         grants: TransferGrants | None = None,
     ) -> None:
         self._scopes = StatementScopes(settings, registry)
@@ -51,8 +67,11 @@ class SwanLakeService(flight.FlightServerBase):
         os.environ.setdefault("GRPC_EXPERIMENTS", _GRPC_EXPERIMENTS)
         super().__init__(
             location,
-            auth_handler=HandshakeHandler(),
-            tls_certificates=tls_certificates,
+            # With a handler, Flight does not tell the subject of a client's certificate.
+            auth_handler=None if settings.tls_client_subjects else HandshakeHandler(),
+            tls_certificates=None if tls is None else [(tls.certificate, tls.key)],
+            verify_client=tls is not None and tls.client_ca is not None,
+            root_certificates=None if tls is None else tls.client_ca,
             middleware={MIDDLEWARE: CallMiddlewareFactory(authenticator, grants)},
         )
 
@@ -60,7 +79,7 @@ class SwanLakeService(flight.FlightServerBase):
         """Refuses new statements from now on; running ones continue."""
         self._scopes.is_draining = True
 
-    @raises_flight_errors
+    @flight_call
     def get_flight_info(self, context: Any, descriptor: Any) -> Any:
         command = decode(_command_bytes(descriptor))
         if type(command) in metadata.COMMANDS:
@@ -77,7 +96,7 @@ class SwanLakeService(flight.FlightServerBase):
                 raise Unsupported(f"{command.DESCRIPTOR.name} does not give a result set.")
             return self._results.info(outcome, descriptor, call)
 
-    @raises_flight_errors
+    @flight_call
     def get_schema(self, context: Any, descriptor: Any) -> Any:
         command = decode(_command_bytes(descriptor))
         if type(command) in metadata.COMMANDS:
@@ -93,7 +112,7 @@ class SwanLakeService(flight.FlightServerBase):
             raise Unsupported(f"{command.DESCRIPTOR.name} has no schema.")
         return flight.SchemaResult(announced_schema(prepared.dataset_schema, call))
 
-    @raises_flight_errors
+    @flight_call
     def do_get(self, context: Any, ticket: Any) -> Any:
         command = decode(ticket.ticket)
         call = FlightCall(context)
@@ -113,7 +132,7 @@ class SwanLakeService(flight.FlightServerBase):
             raise Unsupported(f"A {command.DESCRIPTOR.name} is not a ticket.")
         return self._results.send_outcome(outcome, call)
 
-    @raises_flight_errors
+    @flight_call
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         command = decode(_command_bytes(descriptor))
         with self._scopes.open(FlightCall(context)) as (session, run):
@@ -142,7 +161,7 @@ class SwanLakeService(flight.FlightServerBase):
         result = messages.DoPutUpdateResult(record_count=affected)
         writer.write(pa.py_buffer(result.SerializeToString()))
 
-    @raises_flight_errors
+    @flight_call
     def list_actions(self, context: Any) -> list[Any]:
         return [
             flight.ActionType(action.name, action.description)
@@ -150,7 +169,15 @@ class SwanLakeService(flight.FlightServerBase):
             if not action.for_workers
         ]
 
-    @raises_flight_errors
+    @flight_call
+    def list_flights(self, context: Any, criteria: bytes) -> NoReturn:
+        raise Unsupported("SwanLake does not list flights; query its catalogs with Flight SQL.")
+
+    @flight_call
+    def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> NoReturn:
+        raise Unsupported("SwanLake does not support DoExchange; use DoPut and DoGet.")
+
+    @flight_call
     def do_action(self, context: Any, action: Any) -> Iterable[bytes]:
         return self._actions.run(action.type, context, action.body.to_pybytes())
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from swanlake.errors import ConnectionLost, NotAuthenticated, SessionLost, SwanLakeError
+from tests.credentials import write_tokens
 from tests.server_process import ServerProcess
 from tests.waiting import eventually
 
@@ -85,13 +86,12 @@ def test_wrong_credentials_fail_at_once(
 ) -> None:
     """A wrong token is not retried until the time-out, which is longer than this test may run."""
     home = tmp_path / "guarded"
-    (home / "tokens").mkdir(parents=True)
-    (home / "tokens" / "alice").write_text("right")
+    write_tokens(home, alice="the-right-token-of-alice")
     server = start_server("--auth", "token", home=home)
     for pool in make_both(server.url, token="wrong", acquire_timeout=600.0):
         with pytest.raises(NotAuthenticated):
             pool.query("SELECT 1")
         with pytest.raises(NotAuthenticated):
             pool.open(wait=True)
-    for pool in make_both(server.url, token="right"):
+    for pool in make_both(server.url, token="the-right-token-of-alice"):
         assert pool.query("SELECT 1").scalar() == 1

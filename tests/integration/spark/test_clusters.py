@@ -20,6 +20,7 @@ from swanlake.config import load
 from swanlake.errors import PipelineFailed
 from swanlake.jobs.spark.session import SparkOptions, environment
 from swanlake.jobs.spark.worker import WorkerSpec
+from tests.credentials import write_tokens
 from tests.integration.spark.conftest import PATIENCE_SECONDS, MakeHarness, SparkLab
 from tests.spark_cluster import ConnectServer, StandaloneCluster, minimal_python, short_directory
 from tests.tls import self_signed
@@ -92,14 +93,12 @@ def test_cluster_without_our_code_or_the_queue_directory(
 ) -> None:
     """The server uses TLS and requires tokens."""
     certificate, key = self_signed(bare_directory)
-    tokens = bare_directory / "home" / "tokens"
-    tokens.mkdir(parents=True)
-    (tokens / "alice").write_text("token-of-alice")
+    write_tokens(bare_directory / "home", alice="the-token-of-alice")
     with StandaloneCluster(bare_directory, bare) as cluster:
         harness = make_harness(
             {
                 "adbc.flight.sql.client_option.tls_root_certs": certificate.read_text(),
-                "adbc.flight.sql.authorization_header": "Bearer token-of-alice",
+                "adbc.flight.sql.authorization_header": "Bearer the-token-of-alice",
             },
             home=bare_directory / "home",
             SWANLAKE_AUTH="token",

@@ -22,7 +22,7 @@ from sqlalchemy import Connection, Row, insert, select, update
 
 from swanlake.errors import AlreadyExists, CatalogUnreachable, InvalidRequest, NotFound
 from swanlake.lake.metastore.store import CatalogStore, ErrorKind, one_line
-from swanlake.lake.metastore.tables import maintenance_table, registry_table
+from swanlake.lake.metastore.tables import credential_table, maintenance_table, registry_table
 from swanlake.lake.model.ids import uuid7
 
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,47}")
@@ -73,8 +73,10 @@ class Metastore(ABC):
 
     def __init__(self, schema: str | None, data_location: str) -> None:
         self._registry = registry_table(schema)
-        #: The maintenance history; an older lake gets the table when it is opened.
         self.maintenance = maintenance_table(schema)
+        self.credentials = credential_table(schema)
+        #: The tables next to the registry, and itself; an older lake gets them when it is opened.
+        self.shared_tables = (self._registry, self.maintenance, self.credentials)
         self._data_location = data_location.rstrip("/")
 
     @abstractmethod

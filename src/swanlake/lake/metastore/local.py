@@ -25,11 +25,12 @@ from swanlake.errors import (
 )
 from swanlake.lake.commit import protocol
 from swanlake.lake.commit.protocol import Committed, Retries
-from swanlake.lake.metastore import bootstrap
+from swanlake.lake.metastore import bootstrap, credentials
 from swanlake.lake.metastore.base import CatalogInfo, Metastore, checked_name
 from swanlake.lake.metastore.sqlite import SqliteMetastore
 from swanlake.lake.metastore.store import CatalogStore
 from swanlake.lake.metastore.tables import CatalogTables
+from swanlake.lake.model.credentials import Credential, CredentialKind, StoredCredentials
 from swanlake.lake.model.ids import uuid7
 from swanlake.lake.model.layout import Table
 from swanlake.lake.model.operations import Commit
@@ -181,6 +182,25 @@ class MetadataService:
 
         with self._metastore.translate_errors(), self._metastore.registry() as registry:
             return history.read_entries(registry, self._metastore.maintenance, catalog, job, limit)
+
+    def credentials(self) -> StoredCredentials:
+        """The credentials of all callers, and the key that signs login tokens."""
+        with self._metastore.translate_errors(), self._metastore.registry() as registry:
+            stored = credentials.read_all(registry, self._metastore.credentials)
+        if stored is not None:
+            return stored
+        with self._changing() as registry:
+            return credentials.create_signing_key(registry, self._metastore.credentials)
+
+    def add_credential(self, credential: Credential) -> None:
+        """Stores a credential; raises AlreadyExists if its name is taken."""
+        with self._changing() as registry:
+            credentials.add(registry, self._metastore.credentials, credential)
+
+    def remove_credential(self, kind: CredentialKind, name: str) -> None:
+        """Removes a credential; raises NotFound."""
+        with self._changing() as registry:
+            credentials.remove(registry, self._metastore.credentials, kind, name)
 
     def read(
         self,

@@ -260,13 +260,12 @@ class PostgresMetastore(Metastore):
         """Makes the registry's schema, once; two servers may start at the same time."""
         if self._prepared:
             return
-        ours = (self._registry, self.maintenance)
         present = inspect(connection).get_table_names(schema=_REGISTRY_SCHEMA)
-        if not {table.name for table in ours} <= set(present):
+        if not {table.name for table in self.shared_tables} <= set(present):
             connection.execute(_REGISTRY_TIMEOUTS)
             connection.execute(lock_catalog(_REGISTRY_SCHEMA))
             connection.execute(CreateSchema(_REGISTRY_SCHEMA, if_not_exists=True))
-            for table in ours:
+            for table in self.shared_tables:
                 table.create(connection, checkfirst=True)
             connection.commit()
         self._prepared = True

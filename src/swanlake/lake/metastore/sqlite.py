@@ -207,7 +207,7 @@ class SqliteMetastore(Metastore):
                 engine = sqlite_engine(self._directory / "registry.sqlite", create=True)
                 with engine.connect().execution_options(swanlake_begin="IMMEDIATE") as connection:
                     with connection.begin():
-                        for table in (self._registry, self.maintenance):
+                        for table in self.shared_tables:
                             table.create(connection, checkfirst=True)
                 self._registry_engine = engine
             return self._registry_engine

@@ -31,7 +31,15 @@ log = logging.getLogger("swanlake.lake")
 _CALL_SECONDS = 300.0
 _COMMIT_MARGIN_SECONDS = 30.0
 _COMMIT_ATTEMPTS = 3
-_NOT_IDEMPOTENT = {"create", "fork", "drop", "adopt", "expire"}
+_NOT_IDEMPOTENT = {
+    "create",
+    "fork",
+    "drop",
+    "adopt",
+    "expire",
+    "add_credential",
+    "remove_credential",
+}
 #: Calls that read whole catalogs, or list every file of a lake.
 _LONG_SECONDS = 3600.0
 _LONG = {"expire", "deletable_files"}

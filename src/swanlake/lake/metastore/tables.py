@@ -216,6 +216,16 @@ def maintenance_table(schema: str | None) -> Table:
     return table
 
 
+def credential_table(schema: str | None) -> Table:
+    """The credentials of callers, next to the registry."""
+    _, table = _define(
+        "swanlake_credential: name text*, kind text!, verifier text!, role text!, grants json!, "
+        "expires_at time, created_at time!",
+        MetaData(schema=schema),
+    )
+    return table
+
+
 def _unique_among_live(name: str, table: Table, column: str) -> Index:
     return _unique_where(name, table.c[column], table.c.end_snapshot.is_(None))
 

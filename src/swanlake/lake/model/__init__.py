@@ -5,6 +5,7 @@ Spark workers import these modules without a database driver installed.
 
 __all__ = [
     "conditions",
+    "credentials",
     "evolution",
     "ids",
     "layout",

@@ -1,0 +1,91 @@
+"""What a server checks and prepares before it creates or opens the lake."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from swanlake._internal.addresses import is_loopback
+from swanlake.config import Settings
+from swanlake.errors import AddressInUse, ConfigError
+
+log = logging.getLogger("swanlake.server")
+
+_SCHEMES = ("grpc", "grpc+tls")
+#: What SwanLake stores in the home directory, and what a new volume contains.
+_HOME_ENTRIES = {"catalogs", "data", "logs", "queue", "tmp", "tokens", "lost+found"}
+
+
+def check_exposure(settings: Settings, *, has_tls: bool) -> None:
+    """Raises ConfigError if other machines could use the server, or read what it sends."""
+    if settings.insecure or is_loopback(settings.host):
+        return
+    missing = []
+    if settings.auth == "none":
+        missing.append("authentication (--auth)")
+    if not has_tls:
+        missing.append("TLS (--tls-cert, --tls-key)")
+    if missing:
+        raise ConfigError(
+            f"Other machines can reach {settings.host}, and the server has no "
+            f"{' and no '.join(missing)}. Set it, listen on 127.0.0.1, or start with --insecure if "
+            "a proxy or a private network protects the server."
+        )
+
+
+def check_advertised_url(url: str) -> None:
+    """Raises ConfigError unless the URL is empty or complete."""
+    try:
+        parts = urlsplit(url)
+        is_complete = parts.scheme in _SCHEMES and bool(parts.hostname and parts.port)
+    except ValueError:
+        is_complete = False
+    if url and not is_complete:
+        raise ConfigError(
+            f"advertised_url: {url!r} is not a URL at which other machines reach this server, such "
+            "as grpc://host:port or grpc+tls://host:port."
+        )
+
+
+def check_address(settings: Settings) -> None:
+    """Raises AddressInUse if the server cannot listen."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        socket.create_server((settings.host, settings.port), family=family).close()
+    except OSError as refused:
+        raise address_in_use(settings) from refused
+
+
+def address_in_use(settings: Settings) -> AddressInUse:
+    """The error for an address that the server cannot listen on."""
+    return AddressInUse(
+        f"Cannot listen on {settings.host}:{settings.port}: another process uses it, or the "
+        "address does not belong to this machine. Choose another with --port or --host."
+    )
+
+
+def make_private(home: Path) -> None:
+    """Creates the home directory, and takes other users' access to it away.
+
+    A directory that other programs use too, such as /tmp, is left as it is.
+    """
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not home.stat().st_mode & 0o077:
+            return
+        foreign = sorted(set(os.listdir(home)) - _HOME_ENTRIES)
+        if foreign:
+            log.warning(
+                "other users can read the home directory %s; it is not made private, because it "
+                "contains more than SwanLake's files: %s",
+                home.absolute(),
+                foreign[0],
+            )
+            return
+        home.chmod(0o700)
+    except OSError as refused:
+        # A mounted volume may belong to another user. What cannot be used at all fails later.
+        log.warning("the home directory cannot be made private: %s", refused)
