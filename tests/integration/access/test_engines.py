@@ -10,16 +10,22 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
+from click.testing import CliRunner
 
 from swanlake.access.identity import Grant, Privilege, Role
 from swanlake.access.scope import Scope
+from swanlake.cli.commands import swanlake as command
+from swanlake.client import FlightSQLClient
 from swanlake.engine import host as host_module
 from swanlake.engine.host import EngineSeal, SharedHost
 from swanlake.engine.instance import EngineSealed, EngineSpec
+from swanlake.errors import AccessDenied
 from swanlake.lake.lake import Lake
 from swanlake.lake.metastore.location import LakeLocation
+from tests.cli_results import assert_succeeded
 from tests.flight import FlightSql
 from tests.integration.access.conftest import RoleServer
+from tests.server_process import ServerProcess
 from tests.stock_duckdb import stock_duckdb
 
 READER, SELLER = "reader/sales=read,late=read,swanlake=read", "writer/sales=write"
@@ -185,3 +191,23 @@ def test_data_outside_of_the_data_path_is_reached_by_its_readers_only(tmp_path: 
         assert values(reader, "FROM adopted.main.a") == [0, 1]
         with pytest.raises(flight.FlightUnauthorizedError, match="may not use the file"):
             seller.query(f"FROM '{elsewhere}/main/a/*.parquet'")
+
+
+def test_role_of_a_token_holds(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+
+    def create_token(name: str, *options: str) -> str:
+        arguments = ["token", "create", name, *options, "--home", str(home)]
+        return assert_succeeded(CliRunner().invoke(command, arguments)).strip()
+
+    with ServerProcess(home, "--auth", "token") as server:
+        writer = create_token("loader", "--role", "writer")
+        reader = create_token("viewer", "--role", "reader", "--grant", "sales=read")
+        with FlightSQLClient(server.url, token=writer) as connection:
+            connection.execute("CREATE TABLE t AS SELECT 1 AS i")
+            with pytest.raises(AccessDenied, match="it needs the role admin"):
+                connection.execute("CALL swanlake_create_catalog('sales')")
+        with FlightSQLClient(server.url, token=reader) as connection:
+            assert connection.query("SELECT 1").scalar() == 1
+            with pytest.raises(AccessDenied, match="You may not read the catalog swanlake"):
+                connection.query("FROM swanlake.main.t")
