@@ -130,6 +130,17 @@ class Settings:
         secret=True,
     )
 
+    file_access: Literal["lake", "directories", "all"] = _setting(
+        "lake",
+        "Files that statements of readers and writers may name. `lake`: none, they use tables. "
+        "`directories`: those in listed directories. `all`: any. Admins may always name any.",
+    )
+    file_directories: str = _setting(
+        "",
+        "Absolute directories and URLs, separated by commas, whose files readers and writers may "
+        "read and write if `file_access` is `directories`.",
+    )
+
     duckdb_memory_limit: str = _setting(
         "",
         "Memory limit of the engine, such as `8GB`. Empty: DuckDB's default, 80 % of the machine.",

@@ -8,6 +8,7 @@
     ├── InvalidRequest                malformed, or of the wrong type or count
     ├── Unsupported                   valid, but not supported
     ├── NotAuthenticated              no credentials, or wrong ones
+    ├── AccessDenied                  the caller's role or grants do not allow it
     ├── NotFound                      the caller has no such handle, result or transaction
     ├── TransactionAborted            a statement failed in it; only ROLLBACK ends it
     ├── SessionError
@@ -195,6 +196,13 @@ class NotAuthenticated(OperationalError):
 
     identifier = "UNAUTHENTICATED"
     code = Code.UNAUTHENTICATED
+
+
+class AccessDenied(ProgrammingError):
+    """The caller's role or grants do not allow the request. Nothing was done."""
+
+    identifier = "ACCESS_DENIED"
+    code = Code.PERMISSION_DENIED
 
 
 class NotFound(ProgrammingError):

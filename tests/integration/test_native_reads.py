@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 
 import duckdb
@@ -370,14 +370,11 @@ DECEPTIVE = [
 
 @pytest.fixture(scope="module")
 def deceived(deployment: Deployment, extension_server: int) -> Deployment:
-    """What sessions share has tables, functions and types that the lake has not."""
+    """What sessions share has tables and types that the lake has not."""
     sessions = [deployment.session(server=number) for number in (0, extension_server)]
     for statement in (
         "CREATE TABLE memory.main.w AS SELECT 1 AS id",
         "CREATE TABLE memory.main.only_in_memory AS SELECT 1 AS id",
-        "CREATE MACRO memory.main.lower(x) AS 'hijacked'",
-        "CREATE MACRO memory.main.upper(x) AS 'hijacked'",
-        'CREATE MACRO memory.main."+"(x, y) AS 42',
         "CREATE TYPE memory.main.mood AS ENUM ('a', 'b', 'c')",
     ):
         for session in sessions:
@@ -394,17 +391,22 @@ def outcome(session: Session, sql: str) -> object:
     return found.schema, sorted_rows(found)
 
 
-def deceptive_catalog(deployment: Deployment, *statements: str) -> ContendedCatalog:
+def deceptive_catalog(deployment: Deployment, *by_stock: str) -> ContendedCatalog:
     """A catalog with tables for statements that may mean something else."""
-    return inlined_catalog(
+    catalog = inlined_catalog(
         deployment,
         "CREATE TABLE t (id BIGINT, s VARCHAR)",
         "INSERT INTO t VALUES (1, 'a'), (2, 'b'), (3, 'c')",
         "CREATE TABLE w (id BIGINT)",
         "INSERT INTO w VALUES (3)",
         "CREATE TABLE d (id BIGINT, place VARCHAR DEFAULT current_catalog())",
-        *statements,
     )
+    if by_stock:
+        with stock_duckdb() as stock:
+            stock.execute(f"{deployment.attach_statement(catalog.name)} USE {catalog.name}")
+            for statement in by_stock:
+                stock.execute(statement)
+    return catalog
 
 
 #: For queries, which change nothing.
@@ -412,13 +414,16 @@ shared_catalog = cache(deceptive_catalog)
 
 
 def run_both_ways(
-    deployment: Deployment, extension_server: int, statements: list[str], sql: str
+    deployment: Deployment, extension_server: int, sql: str, by_stock: Sequence[str] = ()
 ) -> list[list[object]]:
-    """The outcome of a statement and the rows it leaves, on a server of either kind."""
+    """The outcome of a statement and the rows it leaves, on a server of either kind.
+
+    Stock DuckDB runs the statements ``by_stock`` before, which the server would refuse.
+    """
     outcomes: list[list[object]] = []
     for server in (0, extension_server):
         is_query = sql.split()[0] in ("SELECT", "FROM", "TABLE", "WITH")
-        catalog = (shared_catalog if is_query else deceptive_catalog)(deployment, *statements)
+        catalog = (shared_catalog if is_query else deceptive_catalog)(deployment, *by_stock)
         session = catalog.session(server)
         assert session("SELECT count(*) FROM t") == [(3,)]  # from the metadata, if anything is
         results = [outcome(session, text) for text in (sql, "FROM t", "FROM d")]
@@ -430,7 +435,7 @@ def run_both_ways(
 def test_names_outside_the_lake_do_not_hide_those_of_the_lake(
     deceived: Deployment, extension_server: int, sql: str
 ) -> None:
-    native, extension = run_both_ways(deceived, extension_server, [], sql)
+    native, extension = run_both_ways(deceived, extension_server, sql)
     assert native == extension
 
 
@@ -444,13 +449,19 @@ def test_names_outside_the_lake_do_not_hide_those_of_the_lake(
         "INSERT INTO t SELECT id, upper(s) FROM t",
         "SELECT upper('a'), 1 + 1",
         "INSERT INTO t SELECT 7, upper('a')",
+        "UPDATE t SET id = id + 1",
+        "INSERT INTO d VALUES (8, upper('a'))",
     ],
 )
 def test_macros_of_the_lake_hide_functions(
     deployment: Deployment, extension_server: int, sql: str
 ) -> None:
-    macros = ["CREATE MACRO upper(x) AS 'mine'", "CREATE MACRO count(x) AS 42"]
-    native, extension = run_both_ways(deployment, extension_server, macros, sql)
+    macros = (
+        "CREATE MACRO upper(x) AS 'mine'",
+        "CREATE MACRO count(x) AS 42",
+        'CREATE MACRO "+"(x, y) AS 42',
+    )
+    native, extension = run_both_ways(deployment, extension_server, sql, macros)
     assert native == extension
 
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import socket
+import struct
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -12,7 +17,8 @@ import psycopg
 import pyarrow.flight as flight
 import pytest
 
-from swanlake.engine.instance import METADATA_PREFIX, Engine, EngineSpec
+from swanlake.access.policy import METADATA_PREFIX
+from swanlake.engine.instance import Engine, EngineSpec
 from swanlake.lake.lake import Lake
 from tests.faults.postgres_proxy import PostgresProxy
 from tests.flight import FlightSql
@@ -30,10 +36,22 @@ def metabase(postgres: str) -> Iterator[str]:
         literal = PASSWORD.replace("'", "''")
         admin.execute(f"CREATE ROLE lake_owner LOGIN PASSWORD '{literal}'".encode())
         admin.execute("CREATE DATABASE lake OWNER lake_owner")
+        _require_password(admin)
         info = admin.info
         yield psycopg.conninfo.make_conninfo(
             host=info.host, port=info.port, dbname="lake", user="lake_owner", password=PASSWORD
         )
+
+
+def _require_password(admin: psycopg.Connection[tuple[str]]) -> None:
+    """PostgreSQL in a test trusts all roles; the owner of the lake must give its password."""
+    row = admin.execute("SHOW hba_file").fetchone()
+    assert row is not None
+    file, rule = Path(row[0]), "local all lake_owner scram-sha-256\n"
+    rules = file.read_text()
+    if rule not in rules:
+        file.write_text(rule + rules)
+        admin.execute("SELECT pg_reload_conf()")
 
 
 def test_metadata_in_postgres_survives_a_restart(
@@ -85,7 +103,58 @@ def test_password_is_neither_queryable_nor_logged(
         "SHOW DATABASES",
     ):
         assert PASSWORD not in str(connection.query(sql).to_pylist())
+    connection.query("CALL enable_logging('QueryLog')")
+    connection.query("CALL swanlake_create_catalog('logged')")
+    connection.query("FROM logged.snapshots()")  # attaches it
+    logged = str(connection.query("SELECT message FROM duckdb_logs()").to_pylist())
+    assert "CREATE OR REPLACE SECRET" in logged
+    assert "hunter2" not in logged
     assert PASSWORD not in server.log_text
+
+
+class PasswordCollector:
+    """A PostgreSQL server that asks for a password in clear text."""
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self.received = b""
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        with suppress(OSError):
+            while True:
+                with self._listener.accept()[0] as client:
+                    if client.recv(4096)[4:8] == b"\x04\xd2\x16\x2f":  # asks for TLS
+                        client.sendall(b"N")
+                        client.recv(4096)
+                    client.sendall(b"R" + struct.pack("!II", 8, 3))
+                    self.received += client.recv(4096)
+
+    def close(self) -> None:
+        self._listener.close()
+        self._thread.join(10)
+
+
+def test_password_is_not_sent_to_another_host(
+    metabase: str,
+    start_server: Callable[..., ServerProcess],
+    flight_sql: Callable[..., FlightSql],
+) -> None:
+    connection = flight_sql(start_server(SWANLAKE_METABASE_URL=metabase).url)
+    paths = connection.query("SELECT path FROM duckdb_databases()")["path"].to_pylist()
+    [passfile] = {
+        match[0] for path in paths if (match := re.search("passfile='[^']*'", path or ""))
+    }
+    with closing(PasswordCollector()) as collector:
+        host = f"host=127.0.0.1 port={collector.port} dbname=lake user=lake_owner"
+        for address in (host, f"{host} {passfile}".replace("'", "''")):
+            with pytest.raises(flight.FlightError, match="password"):
+                connection.query(
+                    f"ATTACH '{address}' AS evil (TYPE postgres, SECRET swanlake_metabase)"
+                )
+    assert b"hunter2" not in collector.received
 
 
 def test_concurrent_writers_on_postgres_all_succeed(

@@ -254,9 +254,6 @@ def test_prepare_describes_the_table_as_it_is_now(connect: Callable[..., Any]) -
         assert described() == described() == [("1", "int32"), ("i", "int32"), *text]
         writer.execute("ALTER TABLE described ALTER i SET DATA TYPE BIGINT")
         assert described() == [("1", "int64"), ("i", "int64"), *text]
-        writer.execute("CREATE MACRO upper(x) AS 7")
-        assert described()[-1] == ("u", "int32")
-        writer.execute("DROP MACRO upper")
         with reader.cursor() as cursor:
             cursor.execute("CREATE TEMP TABLE described AS SELECT 1::TINYINT AS i, 'a' AS s")
         assert described() == [("1", "int8"), ("i", "int8"), *text]

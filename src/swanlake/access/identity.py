@@ -29,6 +29,11 @@ class Role(StrEnum):
     def highest_privilege(self) -> Privilege:
         return Privilege.READ if self is Role.READER else Privilege.WRITE
 
+    def includes(self, other: Role) -> bool:
+        """True if this role may do what the other may."""
+        roles = list(Role)
+        return roles.index(self) >= roles.index(other)
+
 
 @dataclass(frozen=True)
 class Grant:

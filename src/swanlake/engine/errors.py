@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 import duckdb
 
 from swanlake.errors import (
+    AccessDenied,
     Code,
     CommitConflict,
     CommitLockTimeout,
@@ -38,6 +39,9 @@ _LOCK_TIMEOUT = "canceling statement due to lock timeout"
 _CONFLICT = re.compile(r"Transaction conflict - ([^\n]+)")
 _TABLE = re.compile(r'table with index "(\d+)"')
 _FILE = re.compile(r'file with index "\d+"')
+#: What an engine says that has read-only catalogs, or is barred from files.
+_READ_ONLY = re.compile(r'on database "([^"]*)" which is attached in read-only mode')
+_BARRED = re.compile(r'Cannot access (?:file|directory) "([^"]*)" - file system operations are')
 _ABORTED = "Current transaction is aborted"
 
 _INVALID_STATEMENTS = """
@@ -109,6 +113,15 @@ def translate(
     prefix = _PREFIX.match(message)
     identifier = prefix[1].upper().replace(" ", "_") + "_ERROR" if prefix else "ENGINE_ERROR"
     return QueryError(message, identifier=identifier, code=_code(identifier, message))
+
+
+def as_denied(error: SwanLakeError) -> SwanLakeError:
+    """The error of a restricted engine as AccessDenied, if it is about what it restricts."""
+    if read_only := _READ_ONLY.search(error.message):
+        return AccessDenied(f"You may not write to the catalog {read_only[1]}.")
+    if file := _BARRED.search(error.message):
+        return AccessDenied(f"You may not use the file {file[1]}.")
+    return error
 
 
 def is_from_extension(error: Exception) -> bool:

@@ -15,14 +15,15 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
 import duckdb
 
 from swanlake._internal.memory import release_free_memory
+from swanlake.access.scope import UNRESTRICTED, Scope
 from swanlake.config import Settings
 from swanlake.engine.database import remove_abandoned_directories
 from swanlake.engine.errors import may_invalidate
@@ -40,6 +41,10 @@ _REST_FACTOR = 5
 #: Seconds until it tries again to replace an instance that could not be replaced.
 _RETRY_SECONDS = 60.0
 _JOIN_SECONDS = 10.0
+#: A sealed instance attaches no more catalogs than this before a statement names them.
+_SEALED_CATALOGS = 32
+#: Seconds after which an instance of restricted sessions is closed that no session uses.
+_IDLE_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -50,11 +55,23 @@ class EngineConnection:
     connection: duckdb.DuckDBPyConnection
 
 
+@dataclass(frozen=True)
+class EngineSeal:
+    """What an instance of restricted sessions can reach."""
+
+    #: Directories and URLs; None if it is not sealed.
+    directories: tuple[str, ...] | None = None
+    #: The catalogs of the lake: a sealed instance attaches those of its scope when it is opened.
+    catalogs: tuple[LakeLocation, ...] = ()
+
+
 class EngineHost(ABC):
     """Opens connections, closes them, and replaces broken and outgrown instances."""
 
     def __init__(self, spec: EngineSpec) -> None:
         self._spec = spec
+        #: What the next instance of a restricted scope can reach.
+        self.seal: Callable[[Scope], EngineSeal] = lambda scope: EngineSeal()
         self._lock = threading.Lock()
         #: The instances with connections in use, and how many.
         self._leases: Counter[Engine] = Counter()
@@ -68,8 +85,20 @@ class EngineHost(ABC):
         )
 
     @abstractmethod
-    def acquire(self) -> EngineConnection:
-        """A new connection on a working instance."""
+    def acquire(
+        self, scope: Scope = UNRESTRICTED, catalogs: Collection[LakeLocation] = ()
+    ) -> EngineConnection:
+        """A new connection on a working instance of a scope, which has these catalogs if sealed."""
+
+    def _open(self, scope: Scope, catalogs: Collection[LakeLocation]) -> Engine:
+        if not scope.is_restricted:
+            return Engine(self._spec)
+        seal = self.seal(scope)
+        wanted = dict.fromkeys((*catalogs, *seal.catalogs[:_SEALED_CATALOGS]))
+        spec = replace(
+            self._spec, scope=scope, catalogs=tuple(wanted), directories=seal.directories
+        )
+        return Engine(spec)
 
     def release(self, lease: EngineConnection) -> None:
         """Closes a connection."""
@@ -158,33 +187,79 @@ class EngineHost(ABC):
 
 
 class SharedHost(EngineHost):
-    """One instance for all sessions; each session has a connection."""
+    """One instance for all sessions of a scope; each session has a connection."""
 
     def __init__(self, spec: EngineSpec) -> None:
         super().__init__(spec)
         self._engine = Engine(spec)
+        #: The instances of restricted sessions, and since when no session uses them.
+        self._restricted: dict[Scope, Engine] = {}
+        # Not self._lock, which all sessions need: opening waits for the metadata database.
+        self._opening = threading.Lock()
+        self._unused_since: dict[Engine, float] = {}
         self._retired: list[Engine] = []
         self._rests_until = 0.0
         self._checker.start()
 
-    def acquire(self) -> EngineConnection:
-        with self._lock:
-            if self._engine.broken:
-                self._engine = Engine(self._spec)
-                log.info("a new engine is ready")
-            engine = self._engine
-            self._leases[engine] += 1
+    def acquire(
+        self, scope: Scope = UNRESTRICTED, catalogs: Collection[LakeLocation] = ()
+    ) -> EngineConnection:
+        engine = self._lease_restricted(scope, catalogs) if scope.is_restricted else self._lease()
         try:
             return EngineConnection(engine, engine.connect())
         except BaseException:
             self._forget_lease(engine)
             raise
 
+    def _lease(self) -> Engine:
+        """The instance of unrestricted sessions, with one more connection in use."""
+        with self._lock:
+            if self._engine.broken:
+                self._engine = Engine(self._spec)
+                log.info("a new engine is ready")
+            self._leases[self._engine] += 1
+            return self._engine
+
+    def _lease_restricted(self, scope: Scope, catalogs: Collection[LakeLocation]) -> Engine:
+        """The instance of a scope; a new one if the old one is sealed and lacks a catalog."""
+        with self._opening:
+            with self._lock:
+                old = self._restricted.get(scope)
+                if old is not None and not old.broken and _has_catalogs(old, catalogs):
+                    self._leases[old] += 1
+                    return old
+            attached = [] if old is None or old.broken else old.attached_locations
+            new = self._open(scope, [*attached, *catalogs])
+            with self._lock:
+                if old is not None and self._restricted.get(scope) is old and not old.broken:
+                    self._retire(old)
+                self._restricted[scope] = new
+                self._leases[new] += 1
+                return new
+
+    def _retire(self, engine: Engine) -> None:
+        engine.retired = True
+        self._retired.append(engine)
+
+    def _take_unused(self) -> list[Engine]:
+        """The instances to close: retired ones, and restricted ones that no session uses."""
+        now = time.monotonic()
+        with self._lock:
+            unused = [engine for engine in self._retired if engine not in self._leases]
+            self._retired = [engine for engine in self._retired if engine in self._leases]
+            idle = {e: s for s, e in self._restricted.items() if e not in self._leases}
+            self._unused_since = {e: self._unused_since.get(e, now) for e in idle}
+            for engine, since in self._unused_since.items():
+                if now - since >= _IDLE_SECONDS:
+                    del self._restricted[idle[engine]]
+                    unused.append(engine)
+        return unused
+
     @property
     def engines(self) -> list[Engine]:
-        """The instances that sessions use, and the one that new sessions get."""
+        """The instances that sessions use, and those that new sessions get."""
         with self._lock:
-            return [*self._retired, self._engine]
+            return [*self._retired, *self._restricted.values(), self._engine]
 
     def close(self) -> None:
         super().close()
@@ -192,9 +267,7 @@ class SharedHost(EngineHost):
             engine.close()
 
     def check(self) -> None:
-        with self._lock:
-            unused = [engine for engine in self._retired if engine not in self._leases]
-            self._retired = [engine for engine in self._retired if engine in self._leases]
+        unused = self._take_unused()
         for engine in unused:
             engine.close()
         if unused:
@@ -203,11 +276,23 @@ class SharedHost(EngineHost):
             return
         engine, cpu_time = self._engine, time.thread_time()
         try:
+            self._replace_restricted()
             if self._is_replaceable(engine):
                 self.replace()
         except (duckdb.Error, SwanLakeError) as failed:
             self._keep(engine, failed)
         self._rests_until = time.monotonic() + _REST_FACTOR * (time.thread_time() - cpu_time)
+
+    def _replace_restricted(self) -> None:
+        """Retires outgrown instances of restricted sessions; the next session opens another."""
+        with self._lock:
+            restricted = list(self._restricted.items())
+        for scope, engine in restricted:
+            if self._is_replaceable(engine):
+                with self._lock:
+                    if self._restricted.get(scope) is engine:
+                        del self._restricted[scope]
+                        self._retire(engine)
 
     def replace(self) -> None:
         """Opens a new instance, and retires the current one."""
@@ -244,12 +329,18 @@ class InstanceHost(EngineHost):
         self._wanted.set()
         self._checker.start()
 
-    def acquire(self) -> EngineConnection:
-        try:
-            lease = self._warm.popleft()
-        except IndexError:
-            lease = self._build()
-        self._wanted.set()
+    def acquire(
+        self, scope: Scope = UNRESTRICTED, catalogs: Collection[LakeLocation] = ()
+    ) -> EngineConnection:
+        if scope.is_restricted:
+            engine = self._open(scope, catalogs)
+            lease = EngineConnection(engine, engine.connect())
+        else:
+            try:
+                lease = self._warm.popleft()
+            except IndexError:
+                lease = self._build()
+            self._wanted.set()
         with self._lock:
             self._leases[lease.engine] += 1
         return lease
@@ -287,6 +378,11 @@ class InstanceHost(EngineHost):
         """An instance with its first connection, which is the slow one."""
         engine = Engine(self._spec)
         return EngineConnection(engine, engine.connect())
+
+
+def _has_catalogs(engine: Engine, catalogs: Collection[LakeLocation]) -> bool:
+    """True if an instance has these catalogs, or can attach them."""
+    return not engine.is_sealed or set(engine.attached_locations) >= set(catalogs)
 
 
 def _abandon(connection: duckdb.DuckDBPyConnection) -> None:

@@ -8,12 +8,15 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from weakref import WeakSet
 
 import duckdb
 
 from swanlake._internal.free_list import FreeList
+from swanlake.access.policy import METADATA_PREFIX
+from swanlake.access.scope import UNRESTRICTED, Scope
 from swanlake.config import Settings
 from swanlake.engine.catalog_refresh import CatalogRefreshes
 from swanlake.engine.database import new_temp_directory, open_database
@@ -43,8 +46,6 @@ _CONNECTION_POOL = """
 #: converts them to types that stock clients read.
 _LOSSLESS = "SET GLOBAL arrow_lossless_conversion = true"
 _MAX_SCRATCH_CONNECTIONS = 16
-#: The prefix of the database in which DuckLake reads the metadata of a catalog.
-METADATA_PREFIX = "__ducklake_metadata_"
 #: DuckLake keeps the whole schema of a catalog for every version that it has read, and the
 #: statistics of a table for every commit. DuckDB frees them at its memory limit only, and they
 #: take twice the memory that it counts.
@@ -54,14 +55,15 @@ _MAX_CACHED_BYTES = 48 * 1024 * 1024
 #: replaced after this time; those that are still used are attached again.
 _MANY_CATALOGS = 64
 _MANY_CATALOGS_SECONDS = 600.0
+#: The default database of sessions that may not read the default catalog.
+_NO_CATALOG = "memory"
 #: Settings that differ between instances by design.
 _OWN_SETTINGS = ("temp_directory",)
-#: What sessions can create in an instance for all of them: databases, secrets, extensions, and
-#: objects of the database that every instance has.
+#: What sessions can create in an instance for all of them: databases, secrets, and objects of the
+#: database that every instance has.
 _SHARED_OBJECTS = """
     SELECT 'database ' || database_name FROM duckdb_databases() WHERE NOT internal
     UNION ALL SELECT 'secret ' || name FROM duckdb_secrets() WHERE NOT persistent
-    UNION ALL SELECT 'extension ' || extension_name FROM duckdb_extensions() WHERE loaded
     UNION ALL SELECT 'table ' || table_name FROM duckdb_tables() WHERE database_name = 'memory'
     UNION ALL SELECT 'view ' || view_name FROM duckdb_views()
         WHERE database_name = 'memory' AND NOT internal
@@ -71,6 +73,14 @@ _SHARED_OBJECTS = """
         WHERE database_name = 'memory'
     UNION ALL SELECT 'macro ' || function_name FROM duckdb_functions()
         WHERE database_name = 'memory' AND NOT internal
+"""
+#: Sessions of a sealed instance load no extensions, and cannot list them.
+_SHARED_EXTENSIONS = """
+    UNION ALL SELECT 'extension ' || extension_name FROM duckdb_extensions() WHERE loaded
+"""
+_TABLE_FUNCTIONS = """
+    SELECT DISTINCT lower(function_name) FROM duckdb_functions()
+    WHERE database_name = 'system' AND function_type IN ('table', 'table_macro', 'pragma')
 """
 
 
@@ -83,6 +93,12 @@ class EngineSpec:
     init_sql: str = field(default="", repr=False)
     memory_limit: str = ""
     threads: int = 0
+    #: Whose sessions use the instance: it has only the catalogs that they may read.
+    scope: Scope = UNRESTRICTED
+    #: Attached at the start, besides the default catalog.
+    catalogs: tuple[LakeLocation, ...] = ()
+    #: The only directories and URLs that statements can reach; None if they can reach any.
+    directories: tuple[str, ...] | None = None
     #: The instance is outgrown once DuckDB counts this much for caches that are never freed.
     max_cached_bytes: int = _MAX_CACHED_BYTES
 
@@ -95,6 +111,18 @@ class EngineSpec:
             memory_limit=settings.duckdb_memory_limit,
             threads=settings.duckdb_threads,
         )
+
+
+class EngineSealed(CatalogUnreachable):
+    """A sealed instance cannot attach a catalog; a new instance can."""
+
+    def __init__(self, *locations: LakeLocation) -> None:
+        names = ", ".join(location.catalog for location in locations)
+        super().__init__(
+            f"The session cannot reach the catalog {names}, because it has a transaction, "
+            "temporary objects or an unread result. End them, or open a new session."
+        )
+        self.locations = locations
 
 
 @dataclass(frozen=True)
@@ -123,6 +151,7 @@ class Engine:
     def __init__(self, spec: EngineSpec) -> None:
         self._spec = spec
         self._lock = threading.Lock()
+        self.is_sealed = False
         #: Set by the host once a fatal error has made DuckDB refuse all further statements.
         self.broken = False
         #: Set by the host once other instances take the sessions that have no state in this one.
@@ -158,9 +187,16 @@ class Engine:
             self._root.execute(_QUICK_RETRIES)
             self._root.execute(_CONNECTION_POOL)
             self._root.execute(_LOSSLESS)
-            self.attach(spec.lake)
+            if spec.scope.may_read(spec.lake.catalog):
+                self.attach(spec.lake)
+            for location in spec.catalogs:
+                if spec.scope.may_read(location.catalog):
+                    with suppress(CatalogUnreachable):  # the statements that name it say so
+                        self.attach(location)
             self._run_init_sql()
+            # Before it is sealed: DuckDB reads its stored secrets when they are first listed.
             self._initial_objects = self._list_shared_objects()
+            self._seal()
         except BaseException:
             self._root.close()
             raise
@@ -168,8 +204,9 @@ class Engine:
     def connect(self) -> duckdb.DuckDBPyConnection:
         """A new connection with the lake as its default catalog."""
         connection = self._cursor()
+        catalog = self.catalog if self.scope.may_read(self.catalog) else _NO_CATALOG
         try:
-            connection.execute(f"USE {identifier(self.catalog)}")
+            connection.execute(f"USE {identifier(catalog)}")
         except duckdb.Error as unreachable:
             if may_invalidate(unreachable):
                 raise
@@ -206,6 +243,18 @@ class Engine:
         return any(database.lower() == name.lower() for (database,) in rows)
 
     @property
+    def scope(self) -> Scope:
+        """Whose sessions use the instance."""
+        return self._spec.scope
+
+    @cached_property
+    def table_functions(self) -> frozenset[str]:
+        """The names of the table functions and pragmas of DuckDB and its extensions."""
+        with self._cursor() as connection:
+            rows = connection.execute(_TABLE_FUNCTIONS).fetchall()
+        return frozenset(name for (name,) in rows)
+
+    @property
     def catalog(self) -> str:
         """The default catalog of sessions."""
         return self._spec.lake.catalog
@@ -213,6 +262,11 @@ class Engine:
     def attached_location(self, name: str) -> LakeLocation | None:
         """The location from which a catalog was attached; None if it is not attached."""
         return self._attached.get(name.lower())
+
+    @property
+    def attached_locations(self) -> list[LakeLocation]:
+        """The locations of the attached catalogs of the lake."""
+        return list(self._attached.copy().values())
 
     @property
     def attached_names(self) -> list[str]:
@@ -253,10 +307,15 @@ class Engine:
         return self._answers("FROM ducklake_current_snapshot(?)", [name])
 
     def attach(self, location: LakeLocation) -> None:
-        """Attaches a catalog of the lake for all connections of this instance."""
+        """Attaches a catalog of the lake for all connections of this instance.
+
+        Raises EngineSealed if only another instance can have it.
+        """
         with self._attaching:
             if self._attached.get(location.catalog) == location:
                 return
+            if self.is_sealed:
+                raise EngineSealed(location)
             with self._cursor() as connection:
                 self._detach(connection, location.catalog)
                 if self.has_unrelated_database(location.catalog):
@@ -266,7 +325,8 @@ class Engine:
                         "attached under its name. DETACH that database first."
                     )
                 with _lazy_transactions(connection):
-                    location.attach(connection)
+                    read_only = not self.scope.may_write(location.catalog)
+                    location.attach(connection, read_only=read_only)
             self._attached[location.catalog] = location
             if location.sqlite_path is None:  # to load it now would keep a connection open
                 self._is_measured = False
@@ -316,8 +376,9 @@ class Engine:
         return sorted(self._list_shared_objects() - self._initial_objects - of_lake)
 
     def _list_shared_objects(self) -> set[str]:
+        query = _SHARED_OBJECTS if self.is_sealed else _SHARED_OBJECTS + _SHARED_EXTENSIONS
         with self._cursor() as connection:
-            return {name for (name,) in connection.execute(_SHARED_OBJECTS).fetchall()}
+            return {name for (name,) in connection.execute(query).fetchall()}
 
     def copy_settings(self, other: Engine) -> None:
         """Takes over the settings for all connections of another instance."""
@@ -370,8 +431,37 @@ class Engine:
                 self._scratch.close()
                 self._root.close()
 
+    def _seal(self) -> None:
+        """Bars statements from files outside of the directories; it cannot be undone.
+
+        Databases that the init SQL attached cannot be made read-only afterwards, so they are
+        detached unless the sessions may write to them.
+        """
+        if self.scope.is_restricted:
+            for database in self._foreign_databases():
+                if not self.scope.may_write(database):
+                    self._root.execute(f"DETACH DATABASE {identifier(database)}")
+        if self._spec.directories is not None:
+            allowed = ", ".join(literal(f"{name.rstrip('/')}/") for name in self._spec.directories)
+            self._root.execute(f"SET GLOBAL allowed_directories = [{allowed}]")
+            self._root.execute("SET GLOBAL enable_external_access = false")
+            self.is_sealed = True
+
+    def _foreign_databases(self) -> list[str]:
+        """The databases that are neither DuckDB's own nor of the lake."""
+        rows = self._root.execute(
+            "SELECT database_name FROM duckdb_databases() WHERE NOT internal"
+        ).fetchall()
+        own = {_NO_CATALOG}
+        for name in self.attached_names:
+            own |= {name, METADATA_PREFIX + name}
+        return [name for (name,) in rows if name.lower() not in own]
+
     def _run_init_sql(self) -> None:
         if not self._spec.init_sql:
+            return
+        if self.scope.is_restricted:
+            self._run_init_statements()
             return
         try:
             self._root.execute(self._spec.init_sql)
@@ -381,6 +471,21 @@ class Engine:
                 f"ducklake_init_sql failed with a {type(failed).__name__}; run it in a DuckDB "
                 "shell to see the statement (it is not shown here because it may contain secrets)."
             ) from None
+
+    def _run_init_statements(self) -> None:
+        """Runs the init SQL as far as restricted sessions may: it may write to the lake, or attach
+        a file that only one instance can open.
+        """
+        for number, statement in enumerate(self._root.extract_statements(self._spec.init_sql), 1):
+            try:
+                self._root.execute(statement)
+            except duckdb.Error as failed:  # its message may contain a secret
+                log.warning(
+                    "statement %d of ducklake_init_sql failed with a %s in the engine of a %s",
+                    number,
+                    type(failed).__name__,
+                    self.scope.role,
+                )
 
 
 @contextmanager

@@ -210,10 +210,18 @@ class FlightActions:
 
     @action(Actions.STATUS, "Returns version, state, session counts and memory as JSON.")
     def status(self, call: FlightCall) -> bytes:
-        sessions = self._registry.metrics()
-        status = {
+        status: dict[str, Any] = {
             "version": __version__,
             "state": "draining" if self._scopes.is_draining else "accepting",
+        }
+        if call.identity.is_admin:
+            status |= self._details()
+        return json.dumps(status).encode()
+
+    def _details(self) -> dict[str, Any]:
+        """What only admins may know: other callers, their catalogs, the machine."""
+        sessions = self._registry.metrics()
+        return {
             "pid": os.getpid(),
             "sessions": {
                 "active": sessions.active,
@@ -230,7 +238,6 @@ class FlightActions:
             "writers": [asdict(queue) for queue in self._registry.services.lake.writers()],
             "memory": self._memory(),
         }
-        return json.dumps(status).encode()
 
     def _memory(self) -> dict[str, Any]:
         """The memory of the process, and that of its parts as far as they count it."""

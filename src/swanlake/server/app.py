@@ -18,11 +18,14 @@ from typing import Any
 from swanlake._internal.addresses import is_loopback
 from swanlake._internal.waiting import POLL_SECONDS, polling, wait
 from swanlake._version import __version__
+from swanlake.access.files import FileAccess, FileRules, parse_directories
+from swanlake.access.scope import Scope
 from swanlake.config import Settings
-from swanlake.engine.host import EngineHost, open_host
+from swanlake.engine.host import EngineHost, EngineSeal, open_host
 from swanlake.errors import ConfigError, QueryCancelled, StartupError
 from swanlake.jobs.selection import open_runner, open_transfer_grants
 from swanlake.lake.lake import DEFAULT_CATALOG, Lake
+from swanlake.lake.metastore.base import CatalogInfo
 from swanlake.maintenance.scheduler import Scheduler
 from swanlake.maintenance.service import Maintenance
 from swanlake.maintenance.settings import MaintenanceSettings
@@ -70,6 +73,7 @@ class Server:
         authenticator = open_authenticator(settings, lambda: self._lake.credentials())
         queue_settings = QueueSettings.from_settings(settings)
         maintenance_settings = MaintenanceSettings.from_settings(settings)
+        files = _file_rules(settings)
         self._settings = settings
         scheme = "grpc+tls" if tls else "grpc"
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
@@ -92,6 +96,7 @@ class Server:
             undo.callback(self._lake.close)
             self._host = _open_host(settings, self._lake)
             undo.callback(self._host.close)
+            self._host.seal = lambda scope: _engine_seal(scope, files, self._lake)
             self._runner = open_runner(settings, self._host, _UNIT_MODULES)
             undo.callback(self._runner.close)
             self._queue = DucklingQueue(
@@ -111,6 +116,7 @@ class Server:
                     max_statement_bytes=settings.max_statement_bytes,
                     spill_directory=settings.temp_directory,
                     native=NativeParts.from_setting(settings.native_statements),
+                    files=files,
                 ),
                 lambda: connected_peers(self.port),
             )
@@ -292,6 +298,39 @@ def _write_ready_file(path: Path, url: str) -> None:
         partial.replace(path)
     except OSError as unwritable:
         raise StartupError(f"The ready file {path} cannot be written: {unwritable}.") from None
+
+
+def _file_rules(settings: Settings) -> FileRules:
+    """The files that statements may name."""
+    home = settings.home.absolute()
+    queue = (settings.duckling_queue_root or home / "queue").absolute()
+    data = settings.data_location
+    return FileRules(
+        FileAccess(settings.file_access),
+        parse_directories(settings.file_directories),
+        data=(data if "://" in data else os.path.abspath(data),),
+        server=tuple(map(str, (home / "catalogs", home / "tokens", queue))),
+    )
+
+
+def _engine_seal(scope: Scope, files: FileRules, lake: Lake) -> EngineSeal:
+    """What the engine of readers or writers can reach: open files, and the data of catalogs.
+
+    A catalog may have its data outside of the lake's data path, where no rule about files protects
+    it. So the engine reaches it only if its callers may read the catalog or a fork of it.
+    """
+    if files.access is FileAccess.ALL:
+        return EngineSeal()
+    by_id = {info.id: info for info in lake.catalogs()}
+    readable = [info for info in by_id.values() if scope.may_read(info.name)]
+    data = list(files.data)
+    for info in readable:
+        ancestor: CatalogInfo | None = info
+        while ancestor is not None:
+            data.append(ancestor.data_path)
+            ancestor = None if ancestor.parent is None else by_id.get(ancestor.parent)
+    directories = dict.fromkeys((*data, *files.directories))
+    return EngineSeal(tuple(directories), tuple(map(lake.location, readable)))
 
 
 def _open_host(settings: Settings, lake: Lake) -> EngineHost:

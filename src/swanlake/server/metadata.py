@@ -92,7 +92,7 @@ def catalogs(session: Session, run: Run, command: messages.CommandGetCatalogs) -
 
 
 def db_schemas(session: Session, run: Run, command: messages.CommandGetDbSchemas) -> Any:
-    _attach_catalogs(session, command)
+    _attach_catalogs(session, run, command)
     where = _Filter(command, catalog="database_name", db_schema_filter_pattern="schema_name")
     # duckdb_schemas() reports the main schema of a plain database as internal.
     sql = f"""
@@ -105,7 +105,7 @@ def db_schemas(session: Session, run: Run, command: messages.CommandGetDbSchemas
 
 
 def tables(session: Session, run: Run, command: messages.CommandGetTables) -> Any:
-    _attach_catalogs(session, command)
+    _attach_catalogs(session, run, command)
     where = _Filter(
         command,
         catalog="database_name",
@@ -223,9 +223,9 @@ def _foreign_keys(session: Session, run: Run, where: _Filter, order: str) -> Any
     return _with_schema(FOREIGN_KEYS, _query(session, run, sql, where.parameters))
 
 
-def _attach_catalogs(session: Session, command: Any) -> None:
+def _attach_catalogs(session: Session, run: Run, command: Any) -> None:
     """Attaches the catalogs that no session has used yet, so that their tables are listed."""
-    session.catalogs.attach_for_metadata(command.catalog if command.HasField("catalog") else None)
+    session.attach_for_metadata(run, command.catalog if command.HasField("catalog") else None)
 
 
 def _query(session: Session, run: Run, sql: str, parameters: list[Any]) -> Any:

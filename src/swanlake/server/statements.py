@@ -33,7 +33,7 @@ class StatementScopes:
                 "The server is shutting down and accepts no new statements; retry elsewhere.",
                 identifier="SERVER_DRAINING",
             )
-        session = self.registry.get(call.session_key, resume=call.resumes_session)
+        session = self.registry.get(call.session_key, call.identity, resume=call.resumes_session)
         limits = (call.query_timeout, session.query_timeout, self.settings.query_timeout_seconds)
         run = Run(
             self.registry.watchdog,

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from swanlake._internal.worker_threads import WorkerThreads
+from swanlake.access.identity import Identity
+from swanlake.access.scope import Scope
 from swanlake.config import Settings
 from swanlake.errors import NotFound, QueryCancelled, SessionLimitReached, SessionLost
 from swanlake.sessions.ids import SessionKey
@@ -79,7 +81,7 @@ class SessionRegistry:
         )
         self._sweeper.start()
 
-    def get(self, key: SessionKey, *, resume: bool = False) -> Session:
+    def get(self, key: SessionKey, identity: Identity, *, resume: bool = False) -> Session:
         """The session of a key, opened if it is new; with ``resume`` a new one is an error."""
         while True:
             slot = self._reserve_slot(key, resume)
@@ -87,12 +89,14 @@ class SessionRegistry:
                 if not self._is_current(key, slot):
                     continue  # it was closed, or could not be made, while we waited for it
                 if slot.session is None:
-                    slot.session = self._open(key, slot)
-                return slot.session
+                    slot.session = self._open(key, slot, identity)
+                if Scope.from_identity(slot.session.identity) == Scope.from_identity(identity):
+                    return slot.session
+            self.close(key, "the caller's role or grants changed")
 
-    def _open(self, key: SessionKey, slot: _Slot) -> Session:
+    def _open(self, key: SessionKey, slot: _Slot, identity: Identity) -> Session:
         try:
-            session = Session(key, self.services)
+            session = Session(key, self.services, identity)
         except BaseException:
             with self._lock:
                 self._slots.pop(key, None)

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from swanlake.access.files import FileRules
 from swanlake.engine.host import EngineHost
 from swanlake.lake.lake import Lake
 from swanlake.maintenance.service import Maintenance
@@ -73,6 +74,8 @@ class SessionServices:
     spill_directory: Path
     max_statement_bytes: int
     native: NativeParts = field(default_factory=NativeParts)
+    #: The files that statements may name.
+    files: FileRules = field(default_factory=FileRules)
     #: How sessions write to the lake; each retry of a statement counts as ``repeated``.
     writes: StatementCounters = field(
         default_factory=lambda: StatementCounters("native", "extension", "repeated")

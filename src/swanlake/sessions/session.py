@@ -14,6 +14,8 @@ import duckdb
 
 from swanlake._internal.lru_cache import LruCache
 from swanlake._internal.waiting import acquiring, wait
+from swanlake.access.identity import Identity
+from swanlake.engine.instance import EngineSealed
 from swanlake.errors import InvalidRequest, NotFound, QueryCancelled, SessionLost
 from swanlake.sessions.execution import binding
 from swanlake.sessions.execution.catalogs import LakeCatalogs
@@ -42,14 +44,15 @@ _CLOSE_TIMEOUT = 5.0
 class Session:
     """Executes one statement at a time; a result can be read while the next statement runs."""
 
-    def __init__(self, key: SessionKey, services: SessionServices) -> None:
+    def __init__(self, key: SessionKey, services: SessionServices, identity: Identity) -> None:
         self.key = key
+        self.identity = identity
         self.created = self.last_used = time.monotonic()
         self.query_timeout: float | None = None
         #: Options set through the protocol.
         self.options: dict[str, str | bool | int | float] = {}
         self._services = services
-        self._engine = EngineSession(services, self.touch)
+        self._engine = EngineSession(services, identity, self.touch)
         self._executor = StatementExecutor(self._engine)
         self._bound = ParameterExecutor(self._executor)
         self._lock = threading.Lock()
@@ -220,6 +223,14 @@ class Session:
     def catalogs(self) -> LakeCatalogs:
         """The catalogs of the lake; each is attached when a statement first names it."""
         return self._engine.catalogs
+
+    def attach_for_metadata(self, run: Run, name: str | None) -> None:
+        """Attaches one catalog, or all that the caller may read; broken ones are shown empty."""
+        try:
+            self.catalogs.attach_for_metadata(name)
+        except EngineSealed:
+            with self._statement_lock(run):
+                self._engine.attach_for_metadata(name)
 
     def location(self, run: Run) -> tuple[str, str]:
         """The current catalog and schema."""

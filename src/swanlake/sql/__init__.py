@@ -10,6 +10,7 @@ __all__ = [
     "builtins",
     "expansion",
     "expressions",
+    "facts",
     "heads",
     "hints",
     "insert",

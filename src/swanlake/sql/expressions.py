@@ -59,3 +59,24 @@ def builtin_functions(type_: str, stability: str = "%") -> frozenset[str]:
             [type_, stability],
         ).fetchall()
     return frozenset(name for (name,) in rows)
+
+
+@lru_cache(maxsize=1)
+def all_builtin_functions() -> frozenset[str]:
+    """The names of all of DuckDB's own functions, in lower case."""
+    with duckdb.connect() as connection:
+        rows = connection.execute(
+            "SELECT DISTINCT lower(function_name) FROM duckdb_functions() "
+            "WHERE database_name = 'system'"
+        ).fetchall()
+    return frozenset(name for (name,) in rows)
+
+
+@lru_cache(maxsize=1)
+def builtin_views() -> frozenset[str]:
+    """The names of DuckDB's own views that need no schema; SHOW reads some of them."""
+    with duckdb.connect() as connection:
+        rows = connection.execute(
+            "SELECT view_name FROM duckdb_views() WHERE internal AND schema_name = 'main'"
+        ).fetchall()
+    return frozenset(name for (name,) in rows)

@@ -262,9 +262,11 @@ class Statement:
 
     @cached_property
     def removes_catalogs(self) -> bool:
-        """True for DETACH and ATTACH OR REPLACE."""
+        """True for DETACH, ATTACH OR REPLACE and ALTER DATABASE, which renames."""
         if self.type == StatementType.ATTACH:
             return any(token.is_word("replace") for token in self.tokens[1:3])
+        if self.type == StatementType.ALTER:
+            return any(token.is_word("database") for token in self.tokens[1:2])
         return self.type == StatementType.DETACH
 
     @cached_property

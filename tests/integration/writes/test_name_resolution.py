@@ -17,22 +17,6 @@ _TABLES = [
 ]
 
 SCRIPTS = {
-    "macros that hide functions": """
-        CREATE TABLE d (a INTEGER, at TIMESTAMP DEFAULT now(), n INTEGER DEFAULT (1 + 1))
-        CREATE MACRO now() AS TIMESTAMP '2000-01-01'
-        CREATE MACRO upper(x) AS 'macro'
-        CREATE MACRO "+"(x, y) AS 42
-        INSERT INTO d (a, at) VALUES (1, now())
-        INSERT INTO d (a) VALUES (2)
-        INSERT INTO d (a) SELECT 3
-        INSERT INTO d VALUES (4, '2020-01-01', 5)
-        INSERT INTO t VALUES (1 + 1, upper('x'))
-        INSERT INTO t SELECT 1 + 1, upper('y')
-        UPDATE t SET b = upper(b), a = a + 1 WHERE a = 1 + 1
-        DELETE FROM t WHERE upper(b) = 'macro'
-        SELECT upper(b), a + 1 FROM t ORDER BY ALL
-        CREATE TABLE made AS SELECT upper(b) AS u, now() AS at FROM t
-    """,
     "macros that read tables": """
         CREATE MACRO newest() AS (SELECT max(a) FROM w)
         CREATE MACRO both() AS TABLE SELECT a FROM w UNION ALL SELECT a + 1 FROM w

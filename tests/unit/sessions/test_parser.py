@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 import duckdb
@@ -13,10 +14,11 @@ from swanlake.sessions.execution.parser import StatementParser
 
 
 class FakeSession:
-    """A connection and the version of its settings."""
+    """A connection, the version of its settings, and the limits of its server."""
 
     def __init__(self) -> None:
         self.connection = duckdb.connect()
+        self.services = SimpleNamespace(max_statement_bytes=1 << 24)
         self.settings_version = (0, 0)
 
 

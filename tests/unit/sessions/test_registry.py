@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from swanlake.access.identity import Identity, Role
 from swanlake.config import Settings
 from swanlake.errors import SessionLost
 from swanlake.sessions import registry as registry_module
@@ -16,6 +17,7 @@ from swanlake.sessions.registry import SessionRegistry
 from tests.waiting import eventually
 
 KEY = SessionKey("alice", "s1")
+ADMIN = Identity("alice", Role.ADMIN)
 PEER = SessionKey("alice", "127.0.0.1:5000", from_peer=True)
 
 
@@ -26,13 +28,14 @@ class FakeSession:
     first_may_go_on = threading.Event()
     first_fails = False
 
-    def __init__(self, key: SessionKey, services: Any) -> None:
+    def __init__(self, key: SessionKey, services: Any, identity: Identity) -> None:
         type(self).made += 1
         if type(self).made == 1:
             self.first_may_go_on.wait(120)
             if self.first_fails:
                 raise RuntimeError("no engine")
         self.key = key
+        self.identity = identity
         self.created = 0.0
         self.running = False
         self.idle_seconds = 0.0
@@ -70,7 +73,7 @@ def test_waiter_for_failed_session_gets_a_registered_one(
 
     def get() -> None:
         try:
-            found.append(registry.get(KEY))
+            found.append(registry.get(KEY, ADMIN))
         except RuntimeError as error:
             found.append(error)
 
@@ -86,16 +89,16 @@ def test_waiter_for_failed_session_gets_a_registered_one(
 
 
 def test_idle_session_is_closed_and_removed(registry: SessionRegistry) -> None:
-    session: Any = registry.get(KEY)
+    session: Any = registry.get(KEY, ADMIN)
     session.idle_seconds = 10_000.0
     assert registry.sweep() == 1
     assert session.closed == "idle"
     with pytest.raises(SessionLost):
-        registry.get(KEY, resume=True)
+        registry.get(KEY, ADMIN, resume=True)
 
 
 def test_running_session_is_not_idle(registry: SessionRegistry) -> None:
-    session: Any = registry.get(KEY)
+    session: Any = registry.get(KEY, ADMIN)
     session.idle_seconds, session.running = 10_000.0, True
     assert registry.sweep() == 0
 
@@ -103,7 +106,7 @@ def test_running_session_is_not_idle(registry: SessionRegistry) -> None:
 def test_session_is_closed_with_its_connection(
     registry: SessionRegistry, peers: dict[str, str]
 ) -> None:
-    session: Any = registry.get(PEER)
+    session: Any = registry.get(PEER, ADMIN)
     assert registry.sweep() == 0
     peers.clear()
     assert registry.sweep() == 1
@@ -113,18 +116,18 @@ def test_session_is_closed_with_its_connection(
 def test_reused_address_gets_a_new_session(
     registry: SessionRegistry, peers: dict[str, str]
 ) -> None:
-    first: Any = registry.get(PEER)
-    again: Any = registry.get(PEER)
+    first: Any = registry.get(PEER, ADMIN)
+    again: Any = registry.get(PEER, ADMIN)
     assert again is first
     first.idle_seconds = 60.0
     peers[PEER.id] = "inode-2"
-    assert registry.get(PEER) is not first
+    assert registry.get(PEER, ADMIN) is not first
     assert first.closed == "disconnected"
 
 
 def test_metrics_count_closed_sessions_by_reason(registry: SessionRegistry) -> None:
-    registry.get(KEY)
-    registry.get(PEER)
+    registry.get(KEY, ADMIN)
+    registry.get(PEER, ADMIN)
     registry.close(KEY, "closed by client")
     metrics = registry.metrics()
     assert (metrics.active, metrics.created, dict(metrics.closed)) == (
@@ -132,3 +135,14 @@ def test_metrics_count_closed_sessions_by_reason(registry: SessionRegistry) -> N
         2,
         {"closed by client": 1},
     )
+
+
+def test_session_ends_when_the_role_of_its_caller_changes(registry: SessionRegistry) -> None:
+    first: Any = registry.get(KEY, ADMIN)
+    again: Any = registry.get(KEY, ADMIN)
+    assert again is first
+    demoted = Identity("alice", Role.READER)
+    assert registry.get(KEY, demoted) is not first
+    assert first.closed == "the caller's role or grants changed"
+    with pytest.raises(SessionLost):
+        registry.get(KEY, ADMIN, resume=True)

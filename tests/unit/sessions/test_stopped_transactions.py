@@ -9,6 +9,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
+from swanlake.access.identity import Identity, Role
 from swanlake.engine.host import SharedHost
 from swanlake.engine.instance import EngineSpec
 from swanlake.errors import SwanLakeError
@@ -82,7 +83,7 @@ def test_session_and_engine_agree_after_cancellation(
         ["BEGIN", "ROLLBACK"],
         ["ingest"],
     ):
-        session = Session(KEY, services)
+        session = Session(KEY, services, Identity("alice", Role.ADMIN))
         session.execute(Run(watchdog, KEY), "CREATE OR REPLACE TEMP TABLE target (i INTEGER)")
         leaving = DisconnectingAt(probes)
         for sql in text:

@@ -9,6 +9,7 @@ import duckdb
 from psycopg.conninfo import make_conninfo
 
 from swanlake.errors import CatalogUnreachable, ConfigError
+from swanlake.lake.metastore.passfile import write_passfile
 from swanlake.lake.metastore.postgres_connection import parse_url
 from swanlake.sql.quoting import identifier, literal
 
@@ -18,7 +19,6 @@ _SECRET_PARAMETERS = {
     "hostaddr": "HOST",
     "port": "PORT",
     "user": "USER",
-    "password": "PASSWORD",
     "dbname": "DATABASE",
 }
 #: Bounds the extension's waits, for the network and for transactions that stay open.
@@ -44,9 +44,11 @@ class LakeLocation:
             return self.sqlite_path.stem
         return self.metadata_schema.removeprefix("lake_")
 
-    def attach(self, connection: duckdb.DuckDBPyConnection) -> None:
+    def attach(self, connection: duckdb.DuckDBPyConnection, *, read_only: bool = False) -> None:
         """Attaches the catalog to an engine under its name, unless that name is attached."""
         source, options = f"ducklake:sqlite:{self.sqlite_path}", list(_OPTIONS)
+        if read_only:
+            options.append("READ_ONLY")
         if self.sqlite_path is None:
             # Through a secret: duckdb_databases() shows the path of an ATTACH to every session.
             secret = "swanlake_metabase"
@@ -101,6 +103,9 @@ class LakeLocation:
         conninfo = _CONNECT_TIMEOUT | self._conninfo()
         # PostgreSQL applies options in their order, so the URL can set another lock_timeout.
         conninfo["options"] = f"{_LOCK_TIMEOUT} {conninfo.get('options', '')}".strip()
+        if "password" in conninfo:
+            conninfo["passfile"] = str(write_passfile(conninfo))
+            del conninfo["password"]
         extra = {name: value for name, value in conninfo.items() if name not in _SECRET_PARAMETERS}
         shown = [name for name in extra if "password" in name or "secret" in name]
         if shown:

@@ -5,17 +5,14 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from duckdb import StatementType
-
-from swanlake.engine.instance import METADATA_PREFIX, Engine
-from swanlake.errors import CatalogUnreachable, Code, QueryError
+from swanlake.access.policy import METADATA_PREFIX
+from swanlake.engine.instance import Engine, EngineSealed
+from swanlake.errors import AccessDenied, CatalogUnreachable, Code, QueryError
 from swanlake.lake.lake import Lake
+from swanlake.lake.metastore.location import LakeLocation
 from swanlake.sql.statement import Statement
 
 log = logging.getLogger("swanlake.sessions")
-
-#: Settings of the whole engine without which DuckLake reads no file or no session can be opened.
-_ONE_WAY_SETTINGS = ("enable_external_access", "disabled_filesystems", "lock_configuration")
 
 
 @dataclass(frozen=True)
@@ -27,19 +24,26 @@ class LakeCatalogs:
 
     @property
     def names(self) -> list[str]:
-        """The names of all catalogs, attached or not."""
-        return [info.name for info in self.lake.catalogs()]
+        """The names of all catalogs that the sessions may read, attached or not."""
+        may_read = self.engine.scope.may_read
+        return [info.name for info in self.lake.catalogs() if may_read(info.name)]
 
     def attach_named(self, names: set[str]) -> None:
         """Attaches the catalogs among these names, again if one was dropped and recreated.
 
-        A catalog that was dropped is detached. Raises CatalogUnreachable if one cannot be attached,
-        after the others were.
+        A catalog that was dropped is detached. Raises, after the others were attached,
+        CatalogUnreachable if one cannot be attached, EngineSealed if another engine can attach it,
+        and AccessDenied if the sessions may not read it.
         """
         known = {info.name: self.lake.location(info) for info in self.lake.catalogs()}
         unreachable: CatalogUnreachable | None = None
+        sealed: list[LakeLocation] = []
+        denied = ""
         for name in names:
             attached, registered = self.engine.attached_location(name), known.get(name)
+            if registered is not None and not self.engine.scope.may_read(name):
+                denied = name
+                continue
             if attached == registered or (registered is None and name == self.engine.catalog):
                 continue
             if registered is None:
@@ -48,20 +52,21 @@ class LakeCatalogs:
                 continue
             try:
                 self.engine.attach(registered)
+            except EngineSealed:
+                sealed.append(registered)
             except CatalogUnreachable as failed:
                 unreachable = failed
             else:
                 log.info("the catalog %s was attached", name)
+        if sealed:
+            raise EngineSealed(*sealed)
         if unreachable is not None:
             raise unreachable
+        if denied:
+            raise AccessDenied(f"You may not read the catalog {denied}.")
 
     def protect(self, statement: Statement) -> None:
-        """Raises for a statement that would take a catalog, or the lake, from the other sessions.
-
-        That is a DETACH, an ATTACH, or a setting of the whole engine that cannot be set back.
-        """
-        if statement.type == StatementType.SET:
-            _refuse_one_way(statement)
+        """Raises for a statement that would take a catalog from the other sessions."""
         if statement.attaches:
             # DuckDB then refuses to give such a name to another database.
             self.attach_named(statement.names)
@@ -70,7 +75,8 @@ class LakeCatalogs:
         for name in statement.names:
             if self.engine.attached_location(name.removeprefix(METADATA_PREFIX)) is not None:
                 raise QueryError(
-                    f"The catalog {name} is shared by all sessions and cannot be detached.",
+                    f"The catalog {name} is shared by all sessions and cannot be detached or "
+                    "renamed.",
                     identifier="CATALOG_IN_USE",
                     code=Code.PERMISSION_DENIED,
                 )
@@ -93,19 +99,15 @@ class LakeCatalogs:
     def attach_for_metadata(self, name: str | None) -> None:
         """Attaches one catalog, or all; one that cannot be attached is shown empty."""
         names = self.names if name is None else [name.lower()]
+        sealed: list[LakeLocation] = []
         for name in names:
             try:
                 self.attach_named({name})
+            except EngineSealed as missing:
+                sealed += missing.locations
+            except AccessDenied:
+                continue
             except CatalogUnreachable as broken:
                 log.warning("%s", broken)
-
-
-def _refuse_one_way(statement: Statement) -> None:
-    setting = statement.setting_name.split()[-1].strip('"')
-    if setting in _ONE_WAY_SETTINGS:
-        raise QueryError(
-            f"{setting} applies to all sessions and cannot be set back; set it in "
-            "ducklake_init_sql.",
-            identifier="SETTING_REFUSED",
-            code=Code.PERMISSION_DENIED,
-        )
+        if sealed:
+            raise EngineSealed(*sealed)

@@ -9,7 +9,7 @@ from typing import Any
 import duckdb
 
 from swanlake.engine.errors import translate
-from swanlake.errors import CatalogUnreachable, CommitConflict
+from swanlake.errors import AccessDenied, CatalogUnreachable, CommitConflict
 from swanlake.lake.commit.protocol import Retries
 from swanlake.sessions.execution.alterations import check_columns
 from swanlake.sessions.execution.engine_session import STATEMENT_ERRORS, EngineSession
@@ -45,8 +45,9 @@ class EngineExecutor:
         session = self._session
         session.refresh_catalogs(run, statement)
         if statement.is_expanded:  # a step that failed cannot be repeated without those before it
-            with suppress(CatalogUnreachable):  # raised again if the statement needs the catalog
-                session.catalogs.attach_named(statement.names)
+            # Raised again if the statement needs the catalog.
+            with suppress(CatalogUnreachable, AccessDenied):
+                session.attach_catalogs(statement, session.engine.attach_count)
         retries = 0
         while True:
             seen = session.engine.attach_count

@@ -5,7 +5,8 @@ Everything that executes statements for the session works through this object.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from typing import Any, NoReturn, TypeVar
@@ -13,15 +14,19 @@ from typing import Any, NoReturn, TypeVar
 import duckdb
 from duckdb import StatementType
 
+from swanlake.access.identity import Identity, Privilege
+from swanlake.access.policy import require
+from swanlake.access.scope import Scope
 from swanlake.engine.errors import (
     ENGINE_ERRORS,
+    as_denied,
     is_from_extension,
     is_interrupt,
     may_invalidate,
     translate,
 )
 from swanlake.engine.host import EngineConnection
-from swanlake.engine.instance import Engine
+from swanlake.engine.instance import Engine, EngineSealed
 from swanlake.errors import (
     CatalogUnreachable,
     QueryCancelled,
@@ -44,6 +49,7 @@ T = TypeVar("T")
 
 #: What a statement can fail with: an error of the engine, or the decision to stop the statement.
 STATEMENT_ERRORS: tuple[type[Exception], ...] = (*ENGINE_ERRORS, SwanLakeError)
+_MISSING_CATALOG = re.compile(r'Catalog "([^"]*)" does not exist')
 #: What DuckDB raises for an unknown name, before it has done anything.
 _BIND_ERRORS = (duckdb.CatalogException, duckdb.BinderException)
 
@@ -51,14 +57,18 @@ _BIND_ERRORS = (duckdb.CatalogException, duckdb.BinderException)
 class EngineSession:
     """The engine's side of a session. One thread uses it at a time; the session sees to that."""
 
-    def __init__(self, services: SessionServices, on_activity: Callable[[], None]) -> None:
+    def __init__(
+        self, services: SessionServices, identity: Identity, on_activity: Callable[[], None]
+    ) -> None:
         self.services = services
+        self.identity = identity
+        self._scope = Scope.from_identity(identity)
         self.transaction = TransactionState()
         self.client_rows = ClientRows()
         #: The result that DuckDB still produces on the connection.
         self.live: ResultStream | None = None
         self._on_activity = on_activity
-        self._lease: EngineConnection = services.host.acquire()
+        self._lease: EngineConnection = services.host.acquire(self._scope)
         self.names = NameResolver(self._lease)
         self._released = False
         #: The latest SET or USE for each setting, to be repeated on a new connection.
@@ -88,6 +98,10 @@ class EngineSession:
     def catalogs(self) -> LakeCatalogs:
         """The catalogs of the lake; each is attached when a statement first names it."""
         return LakeCatalogs(self.engine, self.services.lake)
+
+    def require(self, catalog: str, privilege: Privilege) -> None:
+        """Raises AccessDenied if the caller does not have a privilege on a catalog."""
+        require(self.identity, catalog, privilege)
 
     @property
     def settings_version(self) -> tuple[int, int]:
@@ -132,18 +146,35 @@ class EngineSession:
             in_transaction=self.transaction.open,
         )
 
-    def attach_catalogs(self, statement: Statement, seen: int) -> bool:
+    def attach_catalogs(
+        self, statement: Statement, seen: int, error: duckdb.Error | None = None
+    ) -> bool:
         """Attaches what a statement names; True if more was attached since the count was ``seen``.
 
-        Another session may have attached it since the statement failed.
+        Another session may have attached it since the statement failed. A view or macro may name
+        more than the statement: the error of the statement says what is missing.
         """
+        names = statement.names | self._names_in_use()
+        if error is not None:
+            names |= {name.lower() for name in _MISSING_CATALOG.findall(str(error))}
         try:
-            self.catalogs.attach_named(statement.names | self._names_in_use())
+            self.catalogs.attach_named(names)
+        except EngineSealed as sealed:
+            self._use_engine_with(sealed)
+            return True
         except CatalogUnreachable:
             # Its name may be any other word of the statement, which then needs only the others.
             if self.engine.attach_count == seen:
                 raise
         return self.engine.attach_count > seen
+
+    def attach_for_metadata(self, name: str | None) -> None:
+        """Attaches one catalog, or all; a session that cannot leave its engine sees those of it."""
+        try:
+            self.catalogs.attach_for_metadata(name)
+        except EngineSealed as sealed:
+            with suppress(CatalogUnreachable):
+                self._use_engine_with(sealed)
 
     def attach_after(self, error: duckdb.Error, statement: Statement, seen: int) -> bool:
         """Attaches what a statement names; True if that may mend its error and it can be repeated.
@@ -155,7 +186,7 @@ class EngineSession:
         may_repeat = is_read or statement.type == StatementType.CALL
         if not isinstance(error, _BIND_ERRORS) and not (may_repeat and self._hides_binding(error)):
             return False
-        return self.attach_catalogs(statement, seen)
+        return self.attach_catalogs(statement, seen, error)
 
     def _hides_binding(self, error: duckdb.Error) -> bool:
         """True if it may be the error of another catalog.
@@ -176,7 +207,7 @@ class EngineSession:
             return attempt()
         except duckdb.Error as error:
             is_known = isinstance(error, _BIND_ERRORS) or self._hides_binding(error)
-            if not is_known or not self.attach_catalogs(statement, seen):
+            if not is_known or not self.attach_catalogs(statement, seen, error):
                 raise
             return attempt()
 
@@ -327,6 +358,8 @@ class EngineSession:
             # As in DuckDB: some steps of an expanded write may be done, whatever the error.
             is_partial = statement is not None and statement.is_expanded and statement.may_write
             self.transaction.aborted |= is_partial or self._is_transaction_aborted()
+        if self._scope.is_restricted:
+            translated = as_denied(translated)
         if translated is error:
             raise translated
         raise translated from error
@@ -390,7 +423,7 @@ class EngineSession:
         lost = ["its open transaction"] if self.transaction.open else []
         if self.names.has_temporary:
             lost.append("its temporary objects and attached databases")
-        old, self._lease = self._lease, self.services.host.acquire()
+        old, self._lease = self._lease, self.services.host.acquire(self._scope)
         self.services.host.release(old)
         lost += [f"its setting of {name}" for name in self._start_on_engine()]
         if lost:
@@ -403,10 +436,21 @@ class EngineSession:
         """Moves to the engine that took the place of a retired one, unless state would be lost."""
         if not self.engine.retired or self.engine.broken or self._has_unrepeatable_state:
             return
-        try:
-            new = self.services.host.acquire()
-        except STATEMENT_ERRORS:  # the statement says so itself if it needs the catalog
-            return
+        with suppress(*STATEMENT_ERRORS):  # the statement says so itself if it needs the catalog
+            self._change_engine()
+
+    def _use_engine_with(self, sealed: EngineSealed) -> None:
+        """Moves to an engine that has the catalogs which a sealed engine cannot attach."""
+        if self._has_unrepeatable_state:
+            raise sealed
+        old = self.engine
+        self._change_engine(sealed.locations)
+        if self.engine is old:
+            raise sealed
+
+    def _change_engine(self, catalogs: Collection[LakeLocation] = ()) -> None:
+        """Moves to an engine that has these catalogs, unless a setting would be lost."""
+        new = self.services.host.acquire(self._scope, catalogs)
         old, self._lease, settings = self._lease, new, self._settings.copy()
         if self._start_on_engine():
             # The session stays: a setting could not be repeated, as when a catalog is unreachable.

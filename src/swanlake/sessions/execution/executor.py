@@ -9,9 +9,11 @@ from typing import Any
 import duckdb
 from duckdb import StatementType
 
+from swanlake.access.policy import require_role
 from swanlake.engine.errors import ENGINE_ERRORS
 from swanlake.errors import InvalidRequest, NotFound
 from swanlake.lake.metastore.location import LakeLocation
+from swanlake.sessions.execution.access import AccessGuard
 from swanlake.sessions.execution.alterations import check_transaction, record_alteration
 from swanlake.sessions.execution.descriptions import (
     Description,
@@ -51,6 +53,7 @@ class StatementExecutor:
     def __init__(self, session: EngineSession) -> None:
         self.session = session
         self._parser = StatementParser(session)
+        self._guard = AccessGuard(session, self._parser)
         self._queue_tables = QueueTables(session, self._parser)
         self.enqueue = EnqueueExecutor(session, self._queue_tables)
         analysis = StatementAnalysis(session)
@@ -84,6 +87,7 @@ class StatementExecutor:
         """Runs one statement by its route."""
         session = self.session
         session.transaction.admit(statement)
+        self._guard.check(statement)
         session.catalogs.protect(statement)
         check_transaction(session, statement)
         statement = self._with_last_commits(statement)
@@ -198,6 +202,8 @@ class StatementExecutor:
         values: dict[str, Any] | None = None,
     ) -> None:
         """Fills in the schemas of a prepared statement."""
+        for statement in prepared.statements:
+            self._guard.check(statement)
         if any(one.type != StatementType.SELECT for one in prepared.statements[:-1]):
             return  # the statements before the last may create what it reads
         statement = prepared.last
@@ -215,6 +221,7 @@ class StatementExecutor:
             return
         if isinstance(chosen, Procedure):
             procedure = chosen.procedure
+            require_role(self.session.identity, procedure.role, procedure.name)
         elif isinstance(chosen, Enqueue):
             try:
                 columns = self.enqueue.stage(statement, chosen).schema
@@ -234,7 +241,10 @@ class StatementExecutor:
         with self._queue_tables.empty(views):
             self.session.retry_with_catalogs(
                 statement,
-                lambda: describe(connection, prepared, statement, procedure, target, values),
+                # Attaching a catalog may move the session to another connection.
+                lambda: describe(
+                    self.session.connection, prepared, statement, procedure, target, values
+                ),
             )
         if is_lasting:
             description = Description(prepared.dataset_schema, prepared.parameter_schema)

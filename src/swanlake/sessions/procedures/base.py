@@ -10,6 +10,8 @@ from typing import Any
 
 import duckdb
 
+from swanlake.access.identity import Identity, Privilege, Role
+from swanlake.access.policy import require
 from swanlake.durations import parse_duration
 from swanlake.engine.instance import Engine
 from swanlake.errors import InvalidRequest
@@ -30,13 +32,24 @@ Rows = list[dict[str, Any]]
 class ProcedureContext:
     """What a procedure works on, for the session that calls it."""
 
+    identity: Identity
     lake: Lake
     engine: Engine
+    #: All engines of the server, that of the session included.
+    engines: Callable[[], list[Engine]]
     queue: DucklingQueue
     maintenance: Maintenance
     #: The session's current catalog and schema; None if that is not a catalog of the lake.
     location: Callable[[], tuple[str, str] | None]
     check: Callable[[], None]
+
+    def require(self, catalog: str, privilege: Privilege) -> None:
+        """Raises AccessDenied if the caller does not have a privilege on a catalog."""
+        require(self.identity, catalog, privilege)
+
+    def may_read(self, catalog: str) -> bool:
+        """True if the caller may read a catalog."""
+        return self.identity.privilege(catalog) >= Privilege.READ
 
 
 @dataclass(frozen=True)
@@ -49,6 +62,8 @@ class Procedure:
     schema: Any
     #: True if it changes the lake; it is then refused in a transaction.
     changes: bool
+    #: The lowest role that may call it; its body checks the catalogs that it reads or changes.
+    role: Role
     #: Takes a ProcedureContext, and the arguments in the order of the parameters.
     body: Callable[..., Rows]
     #: Conversions of parameters, by name; a parameter without one is text.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from swanlake.access.identity import Privilege, Role
+from swanlake.access.policy import check_new_name
 from swanlake.engine.instance import Engine
 from swanlake.errors import AlreadyExists, Code, QueryError
 from swanlake.lake.lake import Lake
@@ -38,7 +40,8 @@ def _catalog_rows(lake: Lake, infos: list[CatalogInfo]) -> Rows:
 
 
 def _catalogs(context: ProcedureContext) -> Rows:
-    return _catalog_rows(context.lake, context.lake.catalogs())
+    infos = [info for info in context.lake.catalogs() if context.may_read(info.name)]
+    return _catalog_rows(context.lake, infos)
 
 
 def _check_free(engine: Engine, name: str) -> None:
@@ -68,32 +71,62 @@ def _drop_catalog(context: ProcedureContext, name: str) -> Rows:
             code=Code.PERMISSION_DENIED,
         )
     info = context.lake.drop_catalog(name)
-    context.engine.detach(info.name)
+    for engine in context.engines():
+        engine.detach(info.name)
     return _catalog_rows(context.lake, [info])
 
 
 def _create_schema(context: ProcedureContext, catalog: str, name: str) -> Rows:
+    context.require(catalog, Privilege.WRITE)
+    check_new_name("schema", name)
     done = context.lake.catalog(catalog).create_schema(name)
     return [{"catalog_name": catalog, "snapshot_id": done.snapshot_id}]
 
 
 def _drop_schema(context: ProcedureContext, catalog: str, name: str, cascade: bool | None) -> Rows:
+    context.require(catalog, Privilege.WRITE)
     done = context.lake.catalog(catalog).drop_schema(name, cascade=bool(cascade))
     return [{"catalog_name": catalog, "snapshot_id": done.snapshot_id}]
 
 
 def _snapshots(context: ProcedureContext, catalog: str | None) -> Rows:
-    return snapshot_rows(context.lake.catalog(catalog or context.engine.catalog).snapshots())
+    catalog = catalog or context.engine.catalog
+    context.require(catalog, Privilege.READ)
+    return snapshot_rows(context.lake.catalog(catalog).snapshots())
 
 
 CATALOG_PROCEDURES = (
-    Procedure("swanlake_catalogs", (), 0, _CATALOG, False, _catalogs),
-    Procedure("swanlake_create_catalog", ("name",), 0, _CATALOG, True, _create_catalog),
-    Procedure("swanlake_fork_catalog", ("parent", "name", "at"), 1, _CATALOG, True, _fork_catalog),
-    Procedure("swanlake_drop_catalog", ("name",), 0, _CATALOG, True, _drop_catalog),
-    Procedure("swanlake_create_schema", ("catalog", "name"), 0, _COMMITTED, True, _create_schema),
+    Procedure("swanlake_catalogs", (), 0, _CATALOG, False, Role.READER, _catalogs),
+    Procedure("swanlake_create_catalog", ("name",), 0, _CATALOG, True, Role.ADMIN, _create_catalog),
     Procedure(
-        "swanlake_drop_schema", ("catalog", "name", "cascade"), 1, _COMMITTED, True, _drop_schema
+        "swanlake_fork_catalog",
+        ("parent", "name", "at"),
+        1,
+        _CATALOG,
+        True,
+        Role.ADMIN,
+        _fork_catalog,
     ),
-    Procedure("swanlake_snapshots", ("catalog",), 1, SNAPSHOT_COLUMNS, False, _snapshots),
+    Procedure("swanlake_drop_catalog", ("name",), 0, _CATALOG, True, Role.ADMIN, _drop_catalog),
+    Procedure(
+        "swanlake_create_schema",
+        ("catalog", "name"),
+        0,
+        _COMMITTED,
+        True,
+        Role.WRITER,
+        _create_schema,
+    ),
+    Procedure(
+        "swanlake_drop_schema",
+        ("catalog", "name", "cascade"),
+        1,
+        _COMMITTED,
+        True,
+        Role.WRITER,
+        _drop_schema,
+    ),
+    Procedure(
+        "swanlake_snapshots", ("catalog",), 1, SNAPSHOT_COLUMNS, False, Role.READER, _snapshots
+    ),
 )

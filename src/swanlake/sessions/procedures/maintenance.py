@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from swanlake.access.identity import Role
 from swanlake.errors import InvalidRequest
 from swanlake.lake.model.layout import folded
 from swanlake.maintenance.registry import JOBS, ArgumentType, MaintenanceJob
@@ -81,7 +82,9 @@ def _procedure(job: MaintenanceJob) -> Procedure:
         for argument in job.arguments
         if argument.type in _CONVERTERS
     }
-    return Procedure(job.procedure, names, len(names), job.columns, True, body, converters)
+    return Procedure(
+        job.procedure, names, len(names), job.columns, True, Role.ADMIN, body, converters
+    )
 
 
 def _resolve_catalog(context: ProcedureContext, catalog: str | None) -> str:
@@ -112,6 +115,12 @@ def _resolve_table(
 MAINTENANCE_PROCEDURES = (
     *map(_procedure, JOBS.values()),
     Procedure(
-        "swanlake_maintenance_history", ("catalog", "job", "last"), 3, _HISTORY, False, _history
+        "swanlake_maintenance_history",
+        ("catalog", "job", "last"),
+        3,
+        _HISTORY,
+        False,
+        Role.ADMIN,
+        _history,
     ),
 )

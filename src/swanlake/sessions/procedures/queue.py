@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from swanlake.access.identity import Privilege, Role
 from swanlake.lake.model.layout import folded
 from swanlake.lake.model.table_ref import TableRef
 from swanlake.queue.flush.dead_letters import DeadLetter
@@ -66,12 +67,20 @@ _STATE = pa.schema([("state", pa.string())])
 
 
 def _flush(context: ProcedureContext, table: str | None) -> Rows:
-    return [_row(report) for report in context.queue.flush(_name_filter(table), context.check)]
+    matches = _name_filter(table)
+
+    def is_writable(ref: TableRef) -> bool:
+        return context.identity.privilege(ref.catalog) >= Privilege.WRITE and matches(ref)
+
+    return [_row(report) for report in context.queue.flush(is_writable, context.check)]
 
 
 def _status(context: ProcedureContext) -> Rows:
-    tables = context.queue.status()
-    return [_row(table) | {"last_error": table.last_error or None} for table in tables]
+    return [
+        _row(entry) | {"last_error": entry.last_error or None}
+        for entry in context.queue.status()
+        if context.may_read(entry.table.catalog)
+    ]
 
 
 def _segments(context: ProcedureContext, table: str | None) -> Rows:
@@ -79,12 +88,13 @@ def _segments(context: ProcedureContext, table: str | None) -> Rows:
     return [
         _row(segment) | {"segment_id": str(segment.id)}
         for segment in context.queue.segments()
-        if matches(segment.table)
+        if matches(segment.table) and context.may_read(segment.table.catalog)
     ]
 
 
 def _dead_letters(context: ProcedureContext) -> Rows:
-    return [_letter(letter) for letter in context.queue.dead_letters()]
+    letters = context.queue.dead_letters()
+    return [_letter(letter) for letter in letters if context.may_read(letter.catalog)]
 
 
 def _replay(context: ProcedureContext, segment: str | None) -> Rows:
@@ -133,11 +143,11 @@ def _name_filter(name: str | None) -> Callable[[TableRef], bool]:
 
 
 QUEUE_PROCEDURES = (
-    Procedure("duckling_queue_flush", ("table",), 1, _FLUSHED, True, _flush),
-    Procedure("duckling_queue_status", (), 0, _STATUS, False, _status),
-    Procedure("duckling_queue_segments", ("table",), 1, _SEGMENTS, False, _segments),
-    Procedure("duckling_queue_dead_letters", (), 0, _LETTERS, False, _dead_letters),
-    Procedure("duckling_queue_replay", ("segment",), 1, _REPLAYED, False, _replay),
-    Procedure("duckling_queue_pause", (), 0, _STATE, False, _pause),
-    Procedure("duckling_queue_resume", (), 0, _STATE, False, _resume),
+    Procedure("duckling_queue_flush", ("table",), 1, _FLUSHED, True, Role.WRITER, _flush),
+    Procedure("duckling_queue_status", (), 0, _STATUS, False, Role.READER, _status),
+    Procedure("duckling_queue_segments", ("table",), 1, _SEGMENTS, False, Role.READER, _segments),
+    Procedure("duckling_queue_dead_letters", (), 0, _LETTERS, False, Role.READER, _dead_letters),
+    Procedure("duckling_queue_replay", ("segment",), 1, _REPLAYED, False, Role.ADMIN, _replay),
+    Procedure("duckling_queue_pause", (), 0, _STATE, False, Role.ADMIN, _pause),
+    Procedure("duckling_queue_resume", (), 0, _STATE, False, Role.ADMIN, _resume),
 )

@@ -8,6 +8,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from swanlake.access.policy import require_role
 from swanlake.errors import Code, InvalidRequest, QueryError
 from swanlake.sessions.execution.client_rows import CLIENT_ROWS
 from swanlake.sessions.execution.engine_session import EngineSession
@@ -47,6 +48,7 @@ def run_procedure(
     session: EngineSession, run: Run, procedure: Procedure, statement: Statement, parameters: Any
 ) -> Outcome:
     """Runs a procedure; its rows are a result like any other."""
+    require_role(session.identity, procedure.role, procedure.name)
     if procedure.changes and session.transaction.open:
         raise InvalidRequest(
             f"{procedure.name} cannot be part of a transaction: commit or roll back first.",
@@ -54,8 +56,10 @@ def run_procedure(
         )
     arguments = session.call(run, procedure.evaluate, statement, parameters)
     context = ProcedureContext(
+        session.identity,
         session.services.lake,
         session.engine,
+        lambda: session.services.host.engines,
         session.services.queue,
         session.services.maintenance,
         lambda: session.call(run, lambda connection: session.names.location()),

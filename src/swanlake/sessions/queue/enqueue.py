@@ -15,6 +15,8 @@ from typing import Any
 
 import duckdb
 
+from swanlake.access.identity import Privilege
+from swanlake.access.policy import check_new_name
 from swanlake.errors import CommitConflict, InvalidRequest, NotFound
 from swanlake.lake.model.types import ColumnSpec
 from swanlake.lake.read.table_cache import CachedTable
@@ -141,6 +143,7 @@ class EnqueueExecutor:
     def stage(self, statement: Statement, route: Enqueue) -> StagingTable:
         """The staging table of an INSERT's target, which is created if that is allowed."""
         name = self._tables.resolve(route.head.target)
+        self._session.require(name[0], Privilege.WRITE)
         try:
             target = self._tables.find(name)
         except NotFound:
@@ -172,6 +175,7 @@ class EnqueueExecutor:
                 f"the table {'.'.join(name)}."
             )
         columns = [ColumnSpec(column, row[1]) for column, row in zip(names, described, strict=True)]
+        check_new_name("table", name[2])
         self._queue.table_cache.create_table(*name, columns)
 
     def _passthrough(

@@ -12,6 +12,7 @@ from typing import Any
 
 import duckdb
 
+from swanlake.access.identity import Privilege
 from swanlake.errors import InvalidRequest, NotFound
 from swanlake.lake.read.table_cache import CachedTable
 from swanlake.queue.flush.flusher import ledger_entry
@@ -94,6 +95,7 @@ class QueueTables:
         replacements: list[Replacement] = []
         for reference in reads:
             name, parts = self._resolve_reference(reference.parts)
+            self._session.require(name[0], Privilege.READ)
             self.find(name)  # raises NotFound
             view = views.setdefault(name, f"{_VIEW}{len(views)}")
             replacements.append(Replacement(reference, parts, f"temp.main.{view}", name[2]))

@@ -1,0 +1,31 @@
+"""The passfile that binds a password to its server."""
+
+from __future__ import annotations
+
+import stat
+
+from swanlake.lake.metastore.passfile import passfile_lines, write_passfile
+
+
+def test_password_is_bound_to_its_server_and_role() -> None:
+    conninfo = {"host": "db", "port": "5433", "dbname": "lake", "user": "ana", "password": "x"}
+    assert passfile_lines(conninfo) == ["db:5433:lake:ana:x"]
+
+
+def test_missing_fields_match_all_and_special_characters_are_escaped() -> None:
+    conninfo = {"host": "/run/pg:1", "user": "a", "password": r"p:\w"}
+    assert passfile_lines(conninfo) == [r"/run/pg\:1:*:*:a:p\:\\w"]
+
+
+def test_each_of_several_hosts_has_a_line() -> None:
+    conninfo = {"host": "a,b", "port": "1,2", "dbname": "d", "user": "u", "password": "p"}
+    assert passfile_lines(conninfo) == ["a:1:d:u:p", "b:2:d:u:p"]
+    assert passfile_lines(conninfo | {"port": "1"}) == ["a:1:d:u:p", "b:1:d:u:p"]
+
+
+def test_file_is_private_and_written_once() -> None:
+    conninfo = {"host": "db", "user": "ana", "password": "x"}
+    path = write_passfile(conninfo)
+    assert path == write_passfile(dict(conninfo))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
