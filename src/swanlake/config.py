@@ -151,6 +151,12 @@ class Settings:
     )
 
     max_sessions: int = _setting(100, "Maximum number of open sessions.", minimum=1)
+    max_sessions_per_identity: int = _setting(
+        50, "Maximum number of open sessions of one reader or writer.", minimum=1
+    )
+    reserved_sessions: int = _setting(
+        3, "Sessions of `max_sessions` that only admins can open.", minimum=0
+    )
     session_timeout_seconds: float = _setting(
         1800.0, "Sessions idle for longer are closed. A running statement is activity.", minimum=0
     )
@@ -169,7 +175,7 @@ class Settings:
     query_timeout_seconds: float = _setting(
         0.0,
         "Statements that run longer are cancelled. 0: no limit. A session option or the header "
-        "`x-swanlake-query-timeout-seconds` overrides it.",
+        "`x-swanlake-query-timeout-seconds` can only shorten it.",
         minimum=0,
     )
     max_statement_bytes: int = _setting(

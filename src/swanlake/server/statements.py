@@ -34,16 +34,23 @@ class StatementScopes:
                 identifier="SERVER_DRAINING",
             )
         session = self.registry.get(call.session_key, call.identity, resume=call.resumes_session)
-        limits = (call.query_timeout, session.query_timeout, self.settings.query_timeout_seconds)
+        requested = call.query_timeout
+        if requested is None:
+            requested = session.query_timeout or 0.0
         run = Run(
             self.registry.watchdog,
             session.key,
             query_id=call.query_id,
-            timeout=next(limit for limit in limits if limit is not None),
+            timeout=time_limit(requested, self.settings.query_timeout_seconds),
             batch_id=lambda: call.ingest(session.options),
         )
         with self.registry.track(run), run.client_waiting(call.is_cancelled):
             yield session, run
+
+
+def time_limit(requested: float, ceiling: float) -> float:
+    """The limit of a statement: what its caller requests, within the operator's. 0 is none."""
+    return min(requested, ceiling) if requested and ceiling else requested or ceiling
 
 
 def transaction_id(command: Any) -> bytes | None:

@@ -84,7 +84,7 @@ class SessionRegistry:
     def get(self, key: SessionKey, identity: Identity, *, resume: bool = False) -> Session:
         """The session of a key, opened if it is new; with ``resume`` a new one is an error."""
         while True:
-            slot = self._reserve_slot(key, resume)
+            slot = self._reserve_slot(key, identity, resume)
             with slot.lock:
                 if not self._is_current(key, slot):
                     continue  # it was closed, or could not be made, while we waited for it
@@ -255,7 +255,7 @@ class SessionRegistry:
             self.close(key, "shutdown")
         self.watchdog.close()
 
-    def _reserve_slot(self, key: SessionKey, resume: bool) -> _Slot:
+    def _reserve_slot(self, key: SessionKey, identity: Identity, resume: bool) -> _Slot:
         for sweeps_first in (False, True):
             if sweeps_first:
                 self.sweep()
@@ -268,12 +268,29 @@ class SessionRegistry:
                         f"The session {key.id} does not exist here: the server restarted, or "
                         "closed it when it was idle. Open a new one."
                     )
-                if len(self._slots) < self._settings.max_sessions:
+                refusal = self._find_refusal(identity)
+                if not refusal:
                     return self._slots.setdefault(key, _Slot())
-        raise SessionLimitReached(
-            f"All {self._settings.max_sessions} sessions are in use. Close one that is no longer "
-            "needed, try again later, or raise max_sessions."
-        )
+        raise SessionLimitReached(refusal)
+
+    def _find_refusal(self, identity: Identity) -> str:
+        """Why the caller cannot have another session; empty if it can."""
+        settings, opened = self._settings, len(self._slots)
+        if identity.is_admin:
+            if opened < settings.max_sessions:
+                return ""
+            return (
+                f"All {settings.max_sessions} sessions are in use. Close one that is no longer "
+                "needed, try again later, or raise max_sessions."
+            )
+        if opened >= max(settings.max_sessions - settings.reserved_sessions, 1):
+            return (
+                "All sessions are in use. Close one that is no longer needed, or try again later."
+            )
+        own = sum(key.identity == identity.name for key in self._slots)
+        if own >= settings.max_sessions_per_identity:
+            return f"{identity.name} has {own} sessions, and may have no more. Close one of them."
+        return ""
 
     def _reason_to_close(
         self, key: SessionKey, session: Session, peers: Mapping[str, str] | None

@@ -10,7 +10,7 @@ import pytest
 
 from swanlake.access.identity import Identity, Role
 from swanlake.config import Settings
-from swanlake.errors import SessionLost
+from swanlake.errors import SessionLimitReached, SessionLost
 from swanlake.sessions import registry as registry_module
 from swanlake.sessions.ids import SessionKey
 from swanlake.sessions.registry import SessionRegistry
@@ -146,3 +146,21 @@ def test_session_ends_when_the_role_of_its_caller_changes(registry: SessionRegis
     assert first.closed == "the caller's role or grants changed"
     with pytest.raises(SessionLost):
         registry.get(KEY, ADMIN, resume=True)
+
+
+def open_sessions(registry: SessionRegistry, identity: Identity, number: int) -> None:
+    for one in range(number):
+        registry.get(SessionKey(identity.name, str(one)), identity)
+
+
+@pytest.mark.parametrize("role", [Role.READER, Role.WRITER])
+def test_caller_cannot_take_all_sessions(registry: SessionRegistry, role: Role) -> None:
+    registry._settings = Settings(max_sessions=9, max_sessions_per_identity=3, reserved_sessions=2)
+    with pytest.raises(SessionLimitReached, match="bob has 3 sessions, and may have no more"):
+        open_sessions(registry, Identity("bob", role), 4)
+    open_sessions(registry, Identity("eve", role), 3)
+    open_sessions(registry, Identity("joe", role), 1)
+    with pytest.raises(SessionLimitReached, match="All sessions are in use"):
+        open_sessions(registry, Identity("zoe", role), 1)
+    with pytest.raises(SessionLimitReached, match="All 9 sessions are in use"):
+        open_sessions(registry, ADMIN, 3)
