@@ -277,7 +277,7 @@ def test_commit_state_is_unknown_when_the_worker_cannot_be_restarted(
         worker_scene.assert_applied_once(sales.commit(worker_scene.commit))
 
 
-def _refuse_to_start(*_: object) -> None:
+def _refuse_to_start(*_: object, **options: object) -> None:
     raise CatalogUnreachable("no worker can be started")
 
 

@@ -26,6 +26,7 @@ from swanlake.errors import ConfigError, QueryCancelled, StartupError
 from swanlake.jobs.selection import open_runner, open_transfer_grants
 from swanlake.lake.lake import DEFAULT_CATALOG, Lake
 from swanlake.lake.metastore.base import CatalogInfo
+from swanlake.lake.metastore.passfile import remove_passfiles
 from swanlake.maintenance.scheduler import Scheduler
 from swanlake.maintenance.service import Maintenance
 from swanlake.maintenance.settings import MaintenanceSettings
@@ -287,6 +288,7 @@ def serve(
         watchdog.daemon = True
         watchdog.start()
         server.stop(settings.shutdown_grace_seconds)
+        remove_passfiles()  # the process ends without its exit handlers
         log.info("stopped")
 
 

@@ -5,4 +5,4 @@ in this process; for SQLite it runs in the child process of ``sqlite_worker``. `
 engine how to attach a catalog.
 """
 
-__all__ = ["base", "location"]
+__all__ = ["base", "location", "passfile"]
