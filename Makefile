@@ -6,6 +6,8 @@ ARGS ?=
 # More processes than cores: some tests wait. A file stays in one process, which shares its fixtures.
 PARALLEL := -n $(shell echo $$(( 2 * $$(nproc) < 8 ? 2 * $$(nproc) : 8 ))) --max-worker-restart 0 \
 	--dist loadfile --no-loadscope-reorder
+# Without compiled modules, every process of a test run would compile all of them again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help install run test test-under-load test-slow coverage mutants lint format bench docs proto sync lock clean

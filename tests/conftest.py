@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -37,13 +38,36 @@ settings.register_profile("swanlake", deadline=None, suppress_health_check=[Heal
 settings.load_profile("swanlake")
 
 
-#: Files with long tests. The last file to begin may run alone.
+#: Files with long tests, the longest first. The last file to begin may run alone.
 _LONGEST = (
+    "tests/integration/writes/test_inserts",
+    "tests/sqllogic",
     "tests/integration/jobs",
-    "tests/faults",
     "tests/integration/writes",
+    "tests/differential",
+    "tests/integration/lake/test_compaction",
+    "tests/integration/lake/test_expiry",
+    "tests/integration/test_native_reads",
+    "tests/integration/test_catalog_cli",
+    "tests/faults",
     "tests/integration/lake",
+    "tests/integration/test_extension_damage",
+    "tests/integration/test_races",
+    "tests/integration/test_types",
+    "tests/integration/test_locks",
 )
+
+
+def _begins(item: pytest.Item) -> int:
+    """The place of a test's file in the order in which files begin."""
+    places = (n for n, path in enumerate(_LONGEST) if item.nodeid.startswith(path))
+    return next(places, len(_LONGEST))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The processes of a parallel run fork their servers from one template."""
+    if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
+        preloaded.start()
 
 
 def _choice(item: Any) -> Choice:
@@ -55,7 +79,7 @@ def _choice(item: Any) -> Choice:
 @pytest.hookimpl(tryfirst=True)  # before slow tests are deselected
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begins the longest files first; makes combinations that ``covering`` leaves out slow."""
-    items.sort(key=lambda item: not item.nodeid.startswith(_LONGEST))
+    items.sort(key=_begins)
     products: dict[str, list[Any]] = {}
     for item in items:
         if (
@@ -70,6 +94,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         chosen = covering(list(map(_choice, product)), *marker.args)
         for number in set(range(len(product))).difference(chosen):
             product[number].add_marker(pytest.mark.slow)
+
+
+def pytest_collection_finish() -> None:
+    """Keeps the collected tests out of every garbage collection: they live until the end."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

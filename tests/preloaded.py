@@ -87,9 +87,10 @@ class ForkedProcess:
         self.returncode: int | None = None
         self.stdin: IO[bytes] | None = None
         self.stdout: IO[bytes] | None = None
+        address = start()
         request = {
             "arguments": list(arguments),
-            "environment": dict(os.environ if env is None else env),
+            "environment": {**(os.environ if env is None else env), ADDRESS_VARIABLE: address},
             "directory": str(Path.cwd() if cwd is None else cwd),
             "new_session": start_new_session,
             "umask": _umask(),
@@ -99,7 +100,8 @@ class ForkedProcess:
                 self._open_stream(passed, number, stream)
                 for number, stream in enumerate((stdin, stdout, stderr))
             ]
-            self._template = _connect()
+            self._template = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            self._template.connect(address)
             socket.send_fds(self._template, [json.dumps(request).encode()], streams)
         self._template.settimeout(_START_SECONDS)
         self.pid = int(self._template.recv(_MESSAGE_BYTES))
@@ -168,17 +170,14 @@ def _umask() -> int:
 
 
 _lock = threading.Lock()
-_owned: list[tuple[int, subprocess.Popen[bytes]]] = []
 
 
-def _connect() -> socket.socket:
-    """A connection to the template, which is started with the first one."""
+def start() -> str:
+    """The address of the template of this process and its children; starts the template once."""
     with _lock:
         if ADDRESS_VARIABLE not in os.environ:
             os.environ[ADDRESS_VARIABLE] = _start_template()
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    connection.connect(os.environ[ADDRESS_VARIABLE])
-    return connection
+        return os.environ[ADDRESS_VARIABLE]
 
 
 def _start_template() -> str:
