@@ -12,7 +12,15 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from swanlake.lake.files.datafile import write_files
-from swanlake.lake.model.layout import Column, ColumnStats, DataFile, PartitionKey, SortKey, Table
+from swanlake.lake.model.layout import (
+    Column,
+    ColumnStats,
+    DataFile,
+    PartitionKey,
+    SortKey,
+    Table,
+    TableOptions,
+)
 from swanlake.lake.model.stats import TableColumnStats
 from tests.stock_duckdb import stock_duckdb
 
@@ -31,7 +39,7 @@ class StockLake:
             f"ATTACH 'ducklake:sqlite:{home / 'stock.db'}' AS lake "
             f"(DATA_PATH '{home / 'stock'}', DATA_INLINING_ROW_LIMIT 0)"
         )
-        # The default of our writer.
+        # The default of our writer for most types.
         self.connection.execute("CALL lake.set_option('parquet_version', '2')")
 
     def close(self) -> None:
@@ -87,6 +95,7 @@ class StockLake:
                 SortKey(expression, direction == "DESC", nulls == "NULLS_FIRST")
                 for expression, direction, nulls in order
             ),
+            options=TableOptions(version="V2"),
         )
 
     def stock_file_path(self, name: str, number: int = 0) -> Path:

@@ -315,6 +315,20 @@ def test_large_input_is_split_into_files(lake: StockLake, table: Table) -> None:
     assert sum(file.record_count for file in files) == 400_000
 
 
+def test_rows_that_share_a_value_are_written(lake: StockLake, table: Table) -> None:
+    # DuckDB's writer of newer Parquet files fails here.
+    columns = (
+        Column(1, "m", "map", children=(Column(2, "key", "varchar"), Column(3, "value", "int32"))),
+    )
+    query = (
+        "SELECT CASE WHEN range = 0 THEN NULL::MAP(VARCHAR, INTEGER) "
+        "ELSE MAP {'k': 1, 'l': NULL} END FROM range(3)"
+    )
+    (file,) = write_files(lake.connection, query, replace(table, columns=columns))
+    rows = lake.execute(f"SELECT m FROM read_parquet('{table.directory}{file.path}')")
+    assert rows == [(None,), ({"k": 1, "l": None},), ({"k": 1, "l": None},)]
+
+
 def test_table_options_apply_to_the_file(lake: StockLake, table: Table) -> None:
     options = TableOptions("zstd", 5, "V2", row_group_size=2048)
     query = "SELECT i, 'a' FROM range(5000) r(i)"

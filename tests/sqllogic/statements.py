@@ -104,7 +104,7 @@ class StatementGenerator:
         name = self._new_name(schema, "t")
         if schema and self._random.random() < 0.3:
             table, columns = self._table(schema)
-            return f"CREATE TABLE {name} AS SELECT * FROM {table} WHERE {self._predicate(columns)}"
+            return f"CREATE TABLE {name} AS {self._rows_of(table, columns)}"
         names = self._random.sample(_NAMES, self._random.randint(1, 5))
         declared = [f"{identifier(column)} {self._declared_type()}" for column in names]
         return f"CREATE TABLE {name} ({', '.join(declared)})"
@@ -131,8 +131,7 @@ class StatementGenerator:
     def _insert_query(self, schema: Schema) -> str:
         table, columns = self._table(schema)
         if self._random.random() < 0.4:
-            predicate = self._predicate(columns)
-            return f"INSERT INTO {table} SELECT * FROM {table} WHERE {predicate}"
+            return f"INSERT INTO {table} {self._rows_of(table, columns)}"
         selected = ", ".join(
             f"CASE WHEN range % {self._random.randint(2, 4)} = 0 "
             f"THEN {self._typed(kind)} ELSE {self._typed(kind)} END"
@@ -141,6 +140,10 @@ class StatementGenerator:
         return (
             f"INSERT INTO {table} SELECT {selected} FROM range({self._random.choice([0, 3, 40])})"
         )
+
+    def _rows_of(self, table: str, columns: Mapping[str, str]) -> str:
+        """A query of rows in a defined order, so that their row ids are the same on both sides."""
+        return f"SELECT * FROM {table} WHERE {self._predicate(columns)} ORDER BY ALL"
 
     def _update(self, schema: Schema) -> str:
         table, columns = self._table(schema)

@@ -23,7 +23,7 @@ from swanlake.lake.files.copy_stats import file_column_stats
 from swanlake.lake.files.storage import delete, is_url
 from swanlake.lake.model.conditions import any_value_sql
 from swanlake.lake.model.ids import uuid7
-from swanlake.lake.model.layout import Column, DataFile, DeleteFile, Table, TableOptions
+from swanlake.lake.model.layout import Column, DataFile, DeleteFile, Table
 from swanlake.lake.model.partitioning import Partition, folder_path, partitions
 from swanlake.lake.model.type_registry import find_type
 from swanlake.lake.model.types import duckdb_type, stored_type
@@ -40,7 +40,9 @@ ROW_ID = "_ducklake_internal_row_id"
 INTERNAL_FIELD_IDS = {ROW_ID: 2147483540, SNAPSHOT_ID: 2147483539}
 _PARTIAL_DELETE_FIELD_IDS = _DELETE_FIELD_IDS.replace("}", f", '{SNAPSHOT_ID}': 2147483539}}")
 _ONE_FILE = 1 << 60
-_VERSION = "V2"
+_VERSION, _OLD_VERSION = "V2", "V1"
+#: Types with any number of values in a row.
+_REPEATED = {"list", "map"}
 _WITH_LEVELS = "zstd"
 #: Raised in SQL, for a message with the name of the table.
 _TOO_LONG = "the time of an INTERVAL is too long for Parquet"
@@ -66,7 +68,7 @@ def write_files(
     copy_options = [
         "GEOPARQUET_VERSION 'NONE'",
         f"FIELD_IDS {{{', '.join(map(_field_id, table.columns))}}}",
-        *_encoding(table.options),
+        *_encoding(table),
     ]
     folders = table.options.partition_folders
     if keys:
@@ -145,7 +147,7 @@ def write_plain_file(
         "WRITE_EMPTY_FILE false",
         "GEOPARQUET_VERSION 'NONE'",
         f"FIELD_IDS {{{field_ids}}}",
-        *_encoding(table.options),
+        *_encoding(table),
     ]
     rows = _stored_sql(rows, table)
     with _folder(table) as directory, _explaining(table):
@@ -293,18 +295,29 @@ def _move(folder: str, table: Table, files: Mapping[str, DataFile | DeleteFile])
         raise
 
 
-def _encoding(options: TableOptions) -> list[str]:
+def _encoding(table: Table) -> list[str]:
     """Options of COPY; all but the Parquet version default to DuckDB's."""
+    options = table.options
     # DuckDB refuses a level for other codecs, even one set for the whole catalog.
     level = options.compression_level if options.compression == _WITH_LEVELS else None
     given = {
         "COMPRESSION": options.compression and literal(options.compression),
         "COMPRESSION_LEVEL": level,
         # Delta and byte-stream encodings: files are smaller, and written and read faster.
-        "PARQUET_VERSION": literal(options.version or _VERSION),
+        "PARQUET_VERSION": literal(options.version or _default_version(table)),
         "ROW_GROUP_SIZE": options.row_group_size,
     }
     return [f"{name} {value}" for name, value in given.items() if value is not None]
+
+
+def _default_version(table: Table) -> str:
+    """The newer version, where DuckDB's writer of it is sound.
+
+    For a list that several rows of a query share, such as a constant in a CASE, it computes too
+    small a size and fails.
+    """
+    nested = {column.type for top in table.columns for column in top.tree()}
+    return _OLD_VERSION if nested & _REPEATED else _VERSION
 
 
 def _stored_sql(rows: str, table: Table) -> str:
