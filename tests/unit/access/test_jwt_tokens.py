@@ -48,7 +48,7 @@ def claims(**changes: Any) -> dict[str, Any]:
         "iss": "https://idp",
         "aud": "swanlake",
         "sub": "alice",
-        "exp": time.time() + 60,
+        "exp": time.time() + 3600,
         "swanlake_role": "writer",
     }
     return {name: value for name, value in (valid | changes).items() if value is not None}
