@@ -272,7 +272,7 @@ class StatementGenerator:
         return self._random.choice(VALUES[kind])
 
     def _typed(self, kind: str) -> str:
-        return f"{self._value(kind)}::{kind}"
+        return f"({self._value(kind)})::{kind}"  # a cast binds more tightly than a sign
 
     def _new_value(self, name: str, columns: Mapping[str, str]) -> str:
         kind = columns[name]
