@@ -88,6 +88,7 @@ class Listener:
             self._wake.clear()
 
     def _replace(self, tls: ServerTls) -> None:
+        warn_at = time.monotonic() + _CHECK_SECONDS
         with self._lock:
             # It gives the port up at once, and then waits for its calls.
             threading.Thread(
@@ -98,7 +99,10 @@ class Listener:
                     self._service = self._build(self.port, tls)
                     self._tls = tls
                 except Exception as refused:  # noqa: BLE001 - pyarrow raises no class of its own
-                    log.debug("the port is not free yet: %s", refused)
+                    # The port is not free yet. Without a service, to go on is all that is left.
+                    if time.monotonic() > warn_at:
+                        warn_at += _CHECK_SECONDS
+                        log.error("the server cannot listen with the new certificate: %s", refused)
                     time.sleep(POLL_SECONDS)
         if self._tls is tls:
             log.info("the new TLS certificate is in use")
