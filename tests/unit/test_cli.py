@@ -26,6 +26,7 @@ from swanlake.cli.commands import swanlake as command
 from swanlake.cli.credentials import token, user
 from swanlake.cli.logs import JsonFormatter
 from swanlake.cli.output import Result, show
+from swanlake.cli.settings_reference import settings_reference
 from swanlake.cli.shell import is_complete, split
 from swanlake.client import FlightSQLClient
 from swanlake.client.transport.errors import error_from_wire
@@ -147,7 +148,7 @@ def test_config_show_refuses_what_serve_refuses() -> None:
 
 
 def test_config_docs_prints_the_reference() -> None:
-    assert run("config", "docs").output == config.settings_reference()
+    assert run("config", "docs").output == settings_reference()
 
 
 def test_serve_without_the_server_extra_names_it(monkeypatch: pytest.MonkeyPatch) -> None:

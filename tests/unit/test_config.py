@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args, get_origin
 import pytest
 
 from swanlake import config
+from swanlake.cli.settings_reference import settings_reference
 from swanlake.config import SETTINGS, Setting
 from swanlake.errors import ConfigError
 from swanlake.jobs.spark.session import SparkOptions
@@ -96,14 +97,12 @@ def test_default_is_a_valid_value(row: Setting) -> None:
 
 def test_documented_reference_is_up_to_date() -> None:
     documented = (REPOSITORY / "docs" / "configuration.md").read_text()
-    assert documented == config.settings_reference(), "run `make docs`"
+    assert documented == settings_reference(), "run `make docs`"
 
 
 @EVERY_SETTING
 def test_reference_names_every_setting_and_variable(row: Setting) -> None:
-    line = next(
-        line for line in config.settings_reference().splitlines() if f"`{row.name}`" in line
-    )
+    line = next(line for line in settings_reference().splitlines() if f"`{row.name}`" in line)
     assert f"`{row.env}`" in line
     assert row.help in line
     assert ("Secret" in line) == row.secret

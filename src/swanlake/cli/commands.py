@@ -21,6 +21,7 @@ from swanlake.cli.options import config_option, setting_option
 from swanlake.cli.output import exit_with, format_option
 from swanlake.cli.queue import queue
 from swanlake.cli.remote import connect, connection_options
+from swanlake.cli.settings_reference import settings_reference
 from swanlake.errors import (
     ConfigError,
     NotAuthenticated,
@@ -160,7 +161,7 @@ def config_show(config_file: Path | None) -> None:
 @config_group.command(name="docs")
 def config_docs() -> None:
     """Print the settings reference as Markdown."""
-    click.echo(config.settings_reference(), nl=False)
+    click.echo(settings_reference(), nl=False)
 
 
 @swanlake.command(cls=MisuseExits, misuse_exit_code=EXIT_LOCAL_FAULT)
