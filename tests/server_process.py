@@ -18,6 +18,7 @@ _DEFAULTS = {
     "SWANLAKE_PIPELINE": "inline",
     "SWANLAKE_MAINTENANCE": "off",
     "SWANLAKE_DUCKDB_THREADS": "1",
+    "SWANLAKE_STATUS": "off",
 }
 #: Set in every process that coverage observes.
 _COVERAGE = "COVERAGE_PROCESS_CONFIG"
@@ -26,9 +27,9 @@ _COVERAGE = "COVERAGE_PROCESS_CONFIG"
 class ServerProcess:
     """``swanlake serve`` on a free port; started with ``start()`` or ``with``.
 
-    By default it runs jobs inline, because Spark takes longer to start than most tests run, and
-    schedules no maintenance. DuckDB has one thread: more take a third more CPU time for the small
-    statements of most tests.
+    By default it runs jobs inline, because Spark takes longer to start than most tests run,
+    schedules no maintenance, and has no status server, whose modules take a while to load. DuckDB
+    has one thread: more take a third more CPU time for the small statements of most tests.
     """
 
     #: Starts the process, with the interface of ``subprocess.Popen``.
@@ -43,6 +44,8 @@ class ServerProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self.url = ""
         self.port = 0
+        #: The URL of the status server, if it is on.
+        self.status_url = ""
 
     def start(self) -> ServerProcess:
         """Starts the server and waits until it accepts connections."""
@@ -56,6 +59,7 @@ class ServerProcess:
         ready: dict[str, Any] = json.loads(self._ready_file.read_text())
         assert ready["pid"] == self.process.pid
         self.url = ready["flight"]
+        self.status_url = ready["status"] or ""
         self.port = int(self.url.rsplit(":", 1)[1])
         return self
 

@@ -62,6 +62,21 @@ class Settings:
         "`grpc://host:port` or `grpc+tls://…`. Empty: the address it listens on.",
     )
 
+    status: Literal["auto", "on", "off"] = _setting(
+        "auto",
+        "Serves the console, health checks and metrics over HTTP. `auto`: unless another process "
+        "uses the port. `on`: the server does not start without it.",
+    )
+    status_host: str = _setting("127.0.0.1", "Address of the console, health checks and metrics.")
+    status_port: int = _setting(
+        4215, "Port of the same; 0 picks a free one.", minimum=0, maximum=65535
+    )
+    status_url: str = _setting(
+        "",
+        "URL at which browsers reach the console, if a proxy is between them: "
+        "`https://swanlake.example.org`. Empty: the address it listens on.",
+    )
+
     insecure: bool = _setting(
         False,
         "Allows other machines to connect without authentication or TLS: behind a proxy, or in a "

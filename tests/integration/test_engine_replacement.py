@@ -27,7 +27,7 @@ LARGE_RESULT = "SELECT x FROM range(1000000) r(x)"
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server in this process: the tests replace its engine."""
     home = tmp_path_factory.mktemp("home")
-    server = Server(Settings(home=home, port=0, pipeline="inline"))
+    server = Server(Settings(home=home, port=0, status="off", pipeline="inline"))
     yield server
     server.stop(grace=0)
 

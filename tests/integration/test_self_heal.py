@@ -38,7 +38,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
         return stock_duckdb(tmp_path / "breakable.db")
 
     monkeypatch.setattr(instance, "open_database", breakable)
-    server = Server(Settings(home=tmp_path / "home", port=0, pipeline="inline"))
+    server = Server(Settings(home=tmp_path / "home", port=0, status="off", pipeline="inline"))
     yield server
     server.stop(grace=0)
 

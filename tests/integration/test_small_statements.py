@@ -33,7 +33,7 @@ class Calls:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server in this process."""
     home = tmp_path_factory.mktemp("small") / "home"
-    server = Server(Settings(home=home, port=0, pipeline="inline", maintenance="off"))
+    server = Server(Settings(home=home, port=0, status="off", pipeline="inline", maintenance="off"))
     yield server
     server.stop(grace=0)
 

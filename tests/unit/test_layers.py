@@ -19,6 +19,7 @@ LAYERS = [
     {"cli"},
     {"bench"},
     {"server", "client"},
+    {"status"},
     {"sessions"},
     {"queue"},
     {"maintenance"},
@@ -33,6 +34,15 @@ LAYERS = [
 ]
 #: The same for the parts of one package. A part that is not named may import all others.
 INNER_LAYERS: Mapping[str, Sequence[set[str]]] = {
+    "status": [
+        {"http"},
+        {"app"},
+        {"guard"},
+        {"console", "login_page"},
+        {"health", "logins"},
+        {"context"},
+        {"blocking", "responses", "site", "view"},
+    ],
     "sessions": [
         {"registry"},
         {"session"},

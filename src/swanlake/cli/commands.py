@@ -113,6 +113,7 @@ def serve(
         click.echo(
             f"SwanLake {__version__} accepts connections on {server.url}\n"
             f"  query it:   swanlake sql --url {server.url}\n"
+            f"  look at it: {server.status_url or 'no console: see the log, or set status'}\n"
             f"  everything: {settings.home.absolute()}\n"
             "  stop it:    Ctrl-C"
         )

@@ -8,17 +8,19 @@ import logging
 import os
 import signal
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from swanlake._internal.addresses import is_loopback
 from swanlake._internal.waiting import POLL_SECONDS, polling, wait
 from swanlake._version import __version__
 from swanlake.access.files import FileAccess, FileRules, parse_directories
+from swanlake.access.identity import Identity
 from swanlake.access.scope import Scope
 from swanlake.config import Settings
 from swanlake.engine.host import EngineHost, EngineSeal, open_host
@@ -32,21 +34,27 @@ from swanlake.maintenance.service import Maintenance
 from swanlake.maintenance.settings import MaintenanceSettings
 from swanlake.queue.service import DucklingQueue
 from swanlake.queue.settings import QueueSettings
-from swanlake.server.auth import open_authenticator
+from swanlake.server.auth import Authenticator, Credentials, open_authenticator
 from swanlake.server.heartbeat import Heartbeat
 from swanlake.server.listener import Listener
-from swanlake.server.server_tls import ServerTls, read_tls
+from swanlake.server.server_tls import ServerTls, http_context, read_tls, reload_context
 from swanlake.server.service import SwanLakeService
 from swanlake.server.start_checks import (
     address_in_use,
     check_address,
     check_advertised_url,
     check_exposure,
+    check_status_url,
+    listen_for_status,
     make_private,
 )
 from swanlake.sessions.peers import connected_peers
 from swanlake.sessions.registry import SessionRegistry
 from swanlake.sessions.services import NativeParts, SessionServices
+from swanlake.status.view import ServerState, ServerView
+
+if TYPE_CHECKING:
+    from swanlake.status.http import StatusServer
 
 log = logging.getLogger("swanlake.server")
 
@@ -70,12 +78,17 @@ class Server:
     def __init__(self, settings: Settings) -> None:
         tls = read_tls(settings)
         check_advertised_url(settings.advertised_url)
-        check_exposure(settings, has_tls=tls is not None)
+        check_exposure(settings, settings.host, has_tls=tls is not None)
+        if settings.status != "off":
+            check_exposure(settings, settings.status_host, has_tls=tls is not None)
+            check_status_url(settings.status_url)
         authenticator = open_authenticator(settings, lambda: self._lake.credentials())
         queue_settings = QueueSettings.from_settings(settings)
         maintenance_settings = MaintenanceSettings.from_settings(settings)
         files = _file_rules(settings)
         self._settings = settings
+        self._state = ServerState.STARTING
+        self._status: StatusServer | None = None
         scheme = "grpc+tls" if tls else "grpc"
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         grants = open_transfer_grants(settings)
@@ -137,11 +150,59 @@ class Server:
                 grants.set_address(self._advertised_url(scheme), tls.certificate if tls else None)
 
         announce_address(tls)
-        self._listener.watch(announce_address)
+        context = http_context(settings)
+
+        def use_certificate(tls: ServerTls) -> None:
+            announce_address(tls)
+            if context is not None:
+                reload_context(context, settings)
+
+        self._listener.watch(use_certificate)
         if settings.maintenance == "on":
             self._scheduler.start()
         if settings.insecure and not is_loopback(settings.host):
             log.warning("insecure: calls on %s may be unauthenticated or readable", self.url)
+        self._state = ServerState.SERVING
+        if listener := listen_for_status(settings):
+            self._status = self._open_status(listener, context, authenticator)
+
+    def _open_status(
+        self,
+        listener: socket.socket,
+        tls: ssl.SSLContext | None,
+        authenticator: Authenticator,
+    ) -> StatusServer:
+        from swanlake.status.http import Site, StatusServer  # slow to load, and not always needed
+
+        settings = self._settings
+        host = settings.status_host
+        scheme, port = "https" if tls else "http", listener.getsockname()[1]
+        site = Site(
+            url=f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}",
+            public_url=settings.status_url.rstrip("/"),
+            has_authentication=settings.auth != "none",
+        )
+        view = ServerView(
+            settings,
+            self.registry,
+            self._scheduler,
+            self._runner,
+            url=self.url,
+            started_at=time.time(),
+            state=lambda: self._state,
+        )
+
+        def identify(authorization: str, address: str) -> Identity:
+            return authenticator.identify(Credentials(authorization, address))
+
+        status = StatusServer(view, site, identify, listener, tls)
+        status.start()
+        return status
+
+    @property
+    def status_url(self) -> str | None:
+        """The URL of the status server; None if it is off."""
+        return None if self._status is None else self._status.url
 
     @property
     def port(self) -> int:
@@ -167,11 +228,14 @@ class Server:
         that still run afterwards are interrupted.
         """
         deadline = time.monotonic() + grace
+        self._state = ServerState.DRAINING
         self._listener.drain()
         self._scheduler.request_stop()
         self._wait_until_idle(deadline)
         fetch_by = min(deadline, time.monotonic() + _FETCH_SECONDS)
         self._wait_until(lambda: not self.registry.results_waiting, fetch_by)
+        if self._status is not None:  # it uses all the other parts
+            self._status.stop(_CLOSE_SECONDS)
         # shutdown() waits for every open stream without a deadline, so it runs in a thread.
         closing = threading.Thread(
             target=self._listener.shutdown, name="swanlake-close", daemon=True
@@ -273,7 +337,7 @@ def serve(
     gc.set_threshold(_COLLECT_AFTER)
     try:
         if ready_file is not None:
-            _write_ready_file(ready_file, server.url)
+            _write_ready_file(ready_file, server)
         log.info("SwanLake %s accepts on %s (pid %d)", __version__, server.url, os.getpid())
         if heartbeat is not None:
             heartbeat.announce_ready()
@@ -283,7 +347,7 @@ def serve(
         if ready_file is not None:
             with suppress(OSError):
                 ready_file.unlink()
-        longest = settings.shutdown_grace_seconds + _INTERRUPT_SECONDS + 5 * _CLOSE_SECONDS
+        longest = settings.shutdown_grace_seconds + _INTERRUPT_SECONDS + 6 * _CLOSE_SECONDS
         watchdog = threading.Timer(longest, os._exit, (0,))  # even if a thread hangs
         watchdog.daemon = True
         watchdog.start()
@@ -292,11 +356,12 @@ def serve(
         log.info("stopped")
 
 
-def _write_ready_file(path: Path, url: str) -> None:
+def _write_ready_file(path: Path, server: Server) -> None:
     """Writes the file atomically: a reader never sees a part of it."""
     partial = path.with_name(path.name + ".partial")
+    content = {"flight": server.url, "status": server.status_url, "pid": os.getpid()}
     try:
-        partial.write_text(json.dumps({"flight": url, "status": None, "pid": os.getpid()}) + "\n")
+        partial.write_text(json.dumps(content) + "\n")
         partial.replace(path)
     except OSError as unwritable:
         raise StartupError(f"The ready file {path} cannot be written: {unwritable}.") from None

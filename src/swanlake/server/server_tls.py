@@ -51,6 +51,24 @@ def read_tls(settings: Settings) -> ServerTls | None:
     return tls
 
 
+def http_context(settings: Settings) -> ssl.SSLContext | None:
+    """TLS for HTTP, with the same files; None without TLS."""
+    if settings.tls_cert is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    reload_context(context, settings)
+    if settings.tls_client_ca is not None:
+        context.load_verify_locations(settings.tls_client_ca)
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def reload_context(context: ssl.SSLContext, settings: Settings) -> None:
+    """Uses the current certificate for new connections."""
+    assert settings.tls_cert is not None
+    context.load_cert_chain(settings.tls_cert, settings.tls_key, password="")
+
+
 def _read_client_ca(path: Path | None) -> bytes | None:
     if path is None:
         return None

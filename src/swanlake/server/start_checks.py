@@ -19,9 +19,9 @@ _SCHEMES = ("grpc", "grpc+tls")
 _HOME_ENTRIES = {"catalogs", "data", "logs", "queue", "tmp", "tokens", "lost+found"}
 
 
-def check_exposure(settings: Settings, *, has_tls: bool) -> None:
+def check_exposure(settings: Settings, host: str, *, has_tls: bool) -> None:
     """Raises ConfigError if other machines could use the server, or read what it sends."""
-    if settings.insecure or is_loopback(settings.host):
+    if settings.insecure or is_loopback(host):
         return
     missing = []
     if settings.auth == "none":
@@ -30,7 +30,7 @@ def check_exposure(settings: Settings, *, has_tls: bool) -> None:
         missing.append("TLS (--tls-cert, --tls-key)")
     if missing:
         raise ConfigError(
-            f"Other machines can reach {settings.host}, and the server has no "
+            f"Other machines can reach {host}, and the server has no "
             f"{' and no '.join(missing)}. Set it, listen on 127.0.0.1, or start with --insecure if "
             "a proxy or a private network protects the server."
         )
@@ -50,13 +50,28 @@ def check_advertised_url(url: str) -> None:
         )
 
 
+def check_status_url(url: str) -> None:
+    """Raises ConfigError unless the URL is empty, or an address without a path."""
+    try:
+        parts = urlsplit(url)
+        is_complete = parts.scheme in ("http", "https") and bool(parts.hostname)
+        is_complete = is_complete and not parts.path.strip("/")
+    except ValueError:
+        is_complete = False
+    if url and not is_complete:
+        raise ConfigError(
+            f"status_url: {url!r} is not the URL of a host, such as https://swanlake.example.org."
+        )
+
+
 def check_address(settings: Settings) -> None:
     """Raises AddressInUse if the server cannot listen."""
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
-        socket.create_server((settings.host, settings.port), family=family).close()
+        _listen(settings.host, settings.port).close()
     except OSError as refused:
         raise address_in_use(settings) from refused
+    if settings.status == "on" and (listener := listen_for_status(settings)):
+        listener.close()
 
 
 def address_in_use(settings: Settings) -> AddressInUse:
@@ -65,6 +80,30 @@ def address_in_use(settings: Settings) -> AddressInUse:
         f"Cannot listen on {settings.host}:{settings.port}: another process uses it, or the "
         "address does not belong to this machine. Choose another with --port or --host."
     )
+
+
+def listen_for_status(settings: Settings) -> socket.socket | None:
+    """A socket for the status server; None if it is off, or may be and the port is taken."""
+    if settings.status == "off":
+        return None
+    try:
+        return _listen(settings.status_host, settings.status_port)
+    except OSError as refused:
+        sentence = (
+            f"Cannot listen on {settings.status_host}:{settings.status_port} for the console and "
+            "health checks: another process uses it, or the address does not belong to this "
+            "machine. Choose another with --status-port or --status-host, or --status off."
+        )
+        if settings.status == "on":
+            raise AddressInUse(sentence) from refused
+        log.warning("%s", sentence)
+        return None
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """A listening socket; raises OSError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family)
 
 
 def make_private(home: Path) -> None:

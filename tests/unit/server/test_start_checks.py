@@ -49,7 +49,7 @@ def test_exposed_server_needs_authentication_besides_tls(tmp_path: Path) -> None
     ],
 )
 def test_protected_or_declared_insecure_server_may_start(settings: dict[str, Any]) -> None:
-    check_exposure(Settings(**settings), has_tls=False)
+    check_exposure(Settings(**settings), settings["host"], has_tls=False)
 
 
 def test_taken_address_is_noticed_before_the_lake_is_created(tmp_path: Path) -> None:

@@ -1,0 +1,8 @@
+"""The status server: HTTP in the server process, for browsers, probes and monitoring.
+
+``http`` runs uvicorn in a thread of its own; ``app`` builds the application from the routes of its
+modules. ``view`` is what they read of the server. ``guard`` checks every request, ``logins`` finds
+its caller. Handlers do not block: they answer from snapshots, or use ``blocking``.
+"""
+
+__all__ = ["http", "view"]
