@@ -25,7 +25,9 @@ from tests.server_process import ServerProcess
 Queue = Callable[..., Result]
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "queue.md"
-COMMANDS = ("list", "show", "flush", "pause", "resume", "dead-letters", "replay")
+COMMANDS = ("list", "show", "flush", "pause", "resume", "dead-letters", "replay", "discard")
+#: The arguments without which a command is wrong.
+NEEDED = {"replay": ["--all"], "discard": ["some-id", "--yes"]}
 
 
 def run(*arguments: str) -> Result:
@@ -142,10 +144,25 @@ def test_dead_letters_are_listed_and_replayed(queue: Queue, sql: Callable[..., A
     assert sql("FROM t UNION ALL FROM u") == [{"i": 7}, {"i": 7}]
 
 
+def test_discarded_dead_letter_is_deleted(queue: Queue, sql: Callable[..., Any]) -> None:
+    sql("CREATE TABLE t (i INTEGER)")
+    sql("INSERT INTO duckling_queue.t VALUES (7)")
+    sql("DROP TABLE t")
+    assert queue("flush").exit_code == 1
+    [letter] = json_rows(queue("dead-letters", "--format", "json"))
+    assert_failed(queue("discard", letter["segment_id"]), 2, "use --yes")
+    [discarded] = json_rows(queue("discard", letter["segment_id"], "--yes", "--format", "json"))
+    assert discarded == letter
+    assert not Path(str(letter["path"])).exists()
+    assert assert_succeeded(queue("dead-letters")) == "There are no dead letters.\n"
+    assert_failed(queue("discard", letter["segment_id"], "--yes"), 1, "There is no dead letter")
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
         ["replay"],
+        ["discard"],
         ["replay", "some-id", "--all"],
         ["list", "--format", "xml"],
         ["flush", "a", "b"],
@@ -168,7 +185,7 @@ def test_no_connection_exits_2(tmp_path: Path) -> None:
         free.bind(("127.0.0.1", 0))
         url = f"grpc://127.0.0.1:{free.getsockname()[1]}"
         for name in COMMANDS:
-            arguments = [name, "--all"] if name == "replay" else [name]
+            arguments = [name, *NEEDED.get(name, ())]
             assert_failed(run(*arguments, "--url", url), 2, f"Cannot connect to {url}: ")
     assert_failed(run("list", "--url", "nowhere"), 2, "nowhere")
     assert_failed(run("list", "--token-file", str(tmp_path / "none")), 2, "cannot be read")
@@ -213,5 +230,9 @@ def test_documented_examples_run(
     assert next(iter(sql(reading)[0].values())) == 17
     (shell,) = blocks("sh")
     for line in shell.splitlines():
-        assert_succeeded(queue(*shlex.split(line, comments=True)[2:]))
+        arguments = shlex.split(line, comments=True)[2:]
+        if "ID" in arguments:
+            assert_failed(queue(*arguments, "--yes"), 1, "There is no dead letter ID")
+        else:
+            assert_succeeded(queue(*arguments))
     assert sql("SELECT count(*) AS n, count(seen) AS seen FROM events") == [{"n": 17, "seen": 17}]

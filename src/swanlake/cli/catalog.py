@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +9,10 @@ import click
 import pyarrow as pa
 
 from swanlake.cli.lake import LakeCommands, lake_options, open_lake, show_list
-from swanlake.cli.options import Duration
+from swanlake.cli.options import Duration, confirmed
 from swanlake.cli.output import format_option
 from swanlake.cli.remote import EXIT_REFUSED
-from swanlake.errors import ConfigError, SwanLakeError
+from swanlake.errors import SwanLakeError
 
 if TYPE_CHECKING:
     from swanlake.lake.catalog import Catalog
@@ -82,7 +81,8 @@ def drop(name: str, yes: bool, **settings: Any) -> None:
     """Drop a catalog with all its tables and snapshots. Its forks are not affected."""
     with open_lake(settings) as lake:
         name = lake.catalog(name).name
-        if not yes and not _confirmed(name):
+        question = f"Drop the catalog {name} with all its tables and snapshots?"
+        if not yes and not confirmed(question):
             click.echo("Nothing was dropped.")
             raise SystemExit(EXIT_REFUSED)
         lake.drop_catalog(name)
@@ -235,12 +235,6 @@ def _newest_snapshot(lake: Lake, info: CatalogInfo) -> int | None:
     except SwanLakeError as unreadable:
         click.echo(f"swanlake: catalog {info.name}: {unreadable}", err=True)
         return None
-
-
-def _confirmed(name: str) -> bool:
-    if not sys.stdin.isatty():
-        raise ConfigError("There is no terminal for the confirmation; use --yes to skip it.")
-    return click.confirm(f"Drop the catalog {name} with all its tables and snapshots?")
 
 
 def _announce(lake: Lake, catalog: Catalog, state: str) -> None:

@@ -1,7 +1,8 @@
-"""Options that several commands have: durations, and the settings of a server."""
+"""Options that several commands have: durations, confirmations, and the settings of a server."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -11,6 +12,7 @@ import click
 
 from swanlake import config
 from swanlake.durations import parse_duration
+from swanlake.errors import ConfigError
 
 
 class Duration(click.ParamType[timedelta]):
@@ -44,3 +46,10 @@ def setting_option(row: config.Setting) -> Callable[[Callable[..., None]], Calla
             row.flag, row.name, default=None, help=text, is_flag=False, flag_value="true"
         )
     return click.option(row.flag, row.name, default=None, help=text, metavar="VALUE")
+
+
+def confirmed(question: str) -> bool:
+    """Asks before something is deleted; raises ConfigError if there is no terminal."""
+    if not sys.stdin.isatty():
+        raise ConfigError("There is no terminal for the confirmation; use --yes to skip it.")
+    return click.confirm(question)

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from swanlake.cli.options import confirmed
 from swanlake.cli.output import format_option
 from swanlake.cli.remote import ServerCommands, call_procedure, connection_options, show_rows
 from swanlake.cli.remote import open_client as connected
@@ -18,7 +19,7 @@ _NOT_IN_TABLES = ("path",)
 
 @click.group(cls=ServerCommands)
 def queue() -> None:
-    """Show, flush, pause and resume the queue of a running server, and replay dead letters.
+    """Show, flush, pause and resume the queue of a running server; replay or discard dead letters.
 
     Exit codes: 0 success, 1 refused or failed, 2 wrong arguments or no connection.
     """
@@ -85,6 +86,20 @@ def replay(segment_id: str | None, everything: bool, output: str, **server: Any)
     if refused:
         stay = "dead letter stays" if len(refused) == 1 else "dead letters stay"
         raise SwanLakeError(f"{len(refused)} {stay}: {refused[0]}")
+
+
+@queue.command()
+@click.argument("segment_id")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@format_option
+@connection_options
+def discard(segment_id: str, yes: bool, output: str, **server: Any) -> None:
+    """Delete the dead letter SEGMENT_ID and its rows; they cannot be restored."""
+    if not yes and not confirmed(f"Delete the dead letter {segment_id} and its rows?"):
+        return
+    with connected(**server) as client:
+        letters = _call(client, "discard", segment_id)
+    _show(letters, output, nothing="There is no such dead letter.")
 
 
 @queue.command()

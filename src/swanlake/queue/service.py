@@ -19,6 +19,7 @@ from swanlake.queue.director import Director
 from swanlake.queue.flush.dead_letters import DeadLetter, DeadLetters
 from swanlake.queue.flush.executor import FlushExecutor
 from swanlake.queue.flush.flusher import Flusher, FlushReport
+from swanlake.queue.flush.journal import FlushRun
 from swanlake.queue.flush.replay import Replayer, ReplayResult
 from swanlake.queue.ingest.enqueuer import Enqueuer
 from swanlake.queue.settings import QueueSettings
@@ -131,6 +132,16 @@ class DucklingQueue:
         with state.lock:
             return segment_status(state.coordinator, state.index.segments, state.clock())
 
+    def flushes(self) -> list[FlushRun]:
+        """The flushes that run, then the latest ones that ended, each newest first."""
+        return self._flushes.journal.list_all()
+
+    @property
+    def is_paused(self) -> bool:
+        """True while no flush is started."""
+        with self._state.lock:
+            return self._state.coordinator.paused
+
     def flush(
         self,
         wanted: Callable[[TableRef], bool] = lambda table: True,
@@ -169,6 +180,14 @@ class DucklingQueue:
     def dead_letters(self) -> list[DeadLetter]:
         """The segments that no table accepts, oldest first."""
         return self._dead_letters.list_all()
+
+    def dead_letter_rows(self, segment_id: str, limit: int) -> list[Any]:
+        """The first rows of a dead letter, as record batches; none if its bytes are damaged."""
+        return self._dead_letters.first_rows(segment_id, limit)
+
+    def discard(self, segment_id: str) -> DeadLetter:
+        """Deletes a dead letter and its rows for ever."""
+        return self._replayer.discard(segment_id)
 
     def replay(self, segment_id: str | None = None) -> list[ReplayResult]:
         """Brings one dead letter, or all that are replayable, back into the queue.

@@ -59,6 +59,24 @@ def test_letter_holds_only_acknowledged_bytes(letters: DeadLetters, store: Segme
     assert not letters.read(letters.list_all()[0]).damages
 
 
+@pytest.mark.parametrize(("limit", "lengths"), [(1, [1]), (2, [2]), (3, [2, 1]), (9, [2, 2])])
+def test_first_rows_stop_at_the_limit(
+    letters: DeadLetters, store: SegmentStore, limit: int, lengths: list[int]
+) -> None:
+    segment = segment_in(store)
+    letters.add_segment(segment, "no")
+    rows = letters.first_rows(str(segment.id), limit)
+    assert [batch.num_rows for batch in rows] == lengths
+    assert rows[0].to_pylist() == ROWS.to_pylist()[:limit]
+
+
+def test_damaged_letter_has_no_first_rows(letters: DeadLetters, store: SegmentStore) -> None:
+    segment = segment_in(store)
+    segment.path.write_bytes(b"not Arrow")
+    letters.add_unreadable(segment.path, "no")
+    assert letters.first_rows(str(segment.id), 5) == []
+
+
 def test_adding_a_letter_twice_replaces_it(letters: DeadLetters, store: SegmentStore) -> None:
     segment = segment_in(store)
     letters.add_segment(segment, "first")

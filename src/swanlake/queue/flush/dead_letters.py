@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 from uuid import UUID
 
@@ -24,7 +25,7 @@ from swanlake.errors import NotFound
 from swanlake.lake.files import storage
 from swanlake.lake.model.table_ref import TableRef
 from swanlake.queue.names import segment_folder
-from swanlake.queue.storage.segment import Damage, Segment, SegmentHeader
+from swanlake.queue.storage.segment import Damage, Segment, SegmentDamaged, SegmentHeader
 from swanlake.queue.storage.store import SUFFIX, SegmentFile
 
 log = logging.getLogger("swanlake.queue")
@@ -126,6 +127,22 @@ class DeadLetters:
     def read(self, letter: DeadLetter) -> Segment:
         """The rows of a letter; raises SegmentDamaged."""
         return Segment(pa.py_buffer(storage.read(letter.path)))
+
+    def first_rows(self, segment_id: str, limit: int) -> list[Any]:
+        """Up to ``limit`` rows of a letter, as batches; none of damaged bytes."""
+        letter = self.get(segment_id)
+        if not letter.replayable:
+            return []
+        rows = []
+        try:
+            for batch in self.read(letter).record_batches():
+                rows.append(batch.slice(0, limit))
+                limit -= rows[-1].num_rows
+                if limit <= 0:
+                    break
+        except SegmentDamaged as damaged:
+            log.warning("the rows of the dead letter %s cannot be read: %s", segment_id, damaged)
+        return rows
 
     def remove(self, letter: DeadLetter) -> None:
         """Deletes a letter, its description first: without it the letter is not listed."""

@@ -10,7 +10,8 @@ import duckdb
 
 from swanlake.errors import SwanLakeError
 from swanlake.queue.coordinator import Flush
-from swanlake.queue.flush.flusher import Flusher
+from swanlake.queue.flush.flusher import Flusher, FlushReport
+from swanlake.queue.flush.journal import FlushJournal
 from swanlake.queue.settings import QueueSettings
 from swanlake.queue.state import QueueState
 from swanlake.queue.storage.store import SegmentFile, SegmentStore
@@ -28,6 +29,7 @@ class FlushExecutor:
         self._store = store
         self._flusher = flusher
         self._keeps_flushed = settings.retention_seconds > 0
+        self.journal = FlushJournal(state.clock)
         self._pool = ThreadPoolExecutor(
             settings.limits.max_parallel_flushes, thread_name_prefix="swanlake-flush"
         )
@@ -69,7 +71,7 @@ class FlushExecutor:
     def _flush(self, action: Flush) -> None:
         with self._state.lock:
             segments = [self._state.index.segments[id] for id in action.segments]
-        report = self._flusher.flush(action.table, segments)
+        report = self._flush_recorded(action, segments)
         with self._state.lock:
             removable = self._state.index.retain(segments)
         self.remove(removable)
@@ -83,9 +85,23 @@ class FlushExecutor:
         )
         self._state.record_flushed(action.table, segments, report)
 
+    def _flush_recorded(self, action: Flush, segments: Sequence[SegmentFile]) -> FlushReport:
+        run = self.journal.begin(action.table, segments)
+        try:
+            report = self._flusher.flush(action.table, segments)
+        except BaseException as error:
+            self.journal.end(run, error=_one_line(error))
+            raise
+        self.journal.end(run, report)
+        return report
+
     def _fail(self, action: Flush, error: Exception) -> None:
         is_expected = isinstance(error, SwanLakeError | duckdb.Error | OSError)
-        text = " ".join(str(error).split()) or type(error).__name__
+        text = _one_line(error)
         message = "the flush of %s failed and is tried again: %s"
         log.warning(message, action.table.full_name, text, exc_info=not is_expected)
         self._state.record_failure(action.table, action.segments, text)
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,4 +1,7 @@
-"""Replay: a dead letter becomes a segment again, for the table that has its name now."""
+"""Replay: a dead letter becomes a segment again, for the table that has its name now.
+
+Or it is discarded, which excludes a replay at the same time.
+"""
 
 from __future__ import annotations
 
@@ -57,8 +60,28 @@ class Replayer:
                     results.append(ReplayResult(letter, error.message))
             return results
 
+    def discard(self, segment_id: str) -> DeadLetter:
+        """Deletes a letter; raises if there is none, or if its flush is not over yet."""
+        with self._lock:
+            letter = self._dead_letters.get(segment_id)
+            self._find_queued(letter)
+            self._dead_letters.remove(letter)
+        return letter
+
     def _replay(self, letter: DeadLetter) -> None:
         check_replayable(letter)
+        queued = self._find_queued(letter)
+        # A segment that is queued already was adopted after an interrupted replay.
+        if queued is None:
+            target = self._table_cache.find(letter.catalog, letter.schema, letter.table)
+            # The segment keeps its id: if it is in the lake by now, the ledger knows.
+            self._state.record_sealed(
+                restore_segment(letter, self._dead_letters, target, self._store)
+            )
+        self._dead_letters.remove(letter)
+
+    def _find_queued(self, letter: DeadLetter) -> SegmentFile | None:
+        """The segment of a letter if the queue has it; raises if it is being flushed."""
         segment_id = UUID(letter.segment_id)
         with self._state.lock:
             queued = self._state.index.segments.get(segment_id)
@@ -68,14 +91,7 @@ class Replayer:
             raise QueueUnavailable(
                 f"The flush that made {letter.segment_id} a dead letter is not over yet; try again."
             )
-        # A segment that is queued already was adopted after an interrupted replay.
-        if queued is None:
-            target = self._table_cache.find(letter.catalog, letter.schema, letter.table)
-            # The segment keeps its id: if it is in the lake by now, the ledger knows.
-            self._state.record_sealed(
-                restore_segment(letter, self._dead_letters, target, self._store)
-            )
-        self._dead_letters.remove(letter)
+        return queued
 
 
 def check_replayable(letter: DeadLetter) -> None:

@@ -102,6 +102,10 @@ def _replay(context: ProcedureContext, segment: str | None) -> Rows:
     return [_letter(replay.letter) | {"refused": replay.refused} for replay in replays]
 
 
+def _discard(context: ProcedureContext, segment: str) -> Rows:
+    return [_letter(context.queue.discard(segment))]
+
+
 def _pause(context: ProcedureContext) -> Rows:
     context.queue.pause()
     return [{"state": "paused"}]
@@ -148,6 +152,7 @@ QUEUE_PROCEDURES = (
     Procedure("duckling_queue_segments", ("table",), 1, _SEGMENTS, False, Role.READER, _segments),
     Procedure("duckling_queue_dead_letters", (), 0, _LETTERS, False, Role.READER, _dead_letters),
     Procedure("duckling_queue_replay", ("segment",), 1, _REPLAYED, False, Role.ADMIN, _replay),
+    Procedure("duckling_queue_discard", ("segment",), 0, _LETTERS, False, Role.ADMIN, _discard),
     Procedure("duckling_queue_pause", (), 0, _STATE, False, Role.ADMIN, _pause),
     Procedure("duckling_queue_resume", (), 0, _STATE, False, Role.ADMIN, _resume),
 )
