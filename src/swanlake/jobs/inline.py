@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import duckdb
 
 from swanlake.engine.host import EngineHost
-from swanlake.jobs.runner import R, Unit, WithoutTransforms
+from swanlake.jobs.runner import R, RunnerStatus, Unit, WithoutTransforms
 
 
 class InlineRunner(WithoutTransforms):
@@ -31,6 +31,10 @@ class InlineRunner(WithoutTransforms):
         finally:
             self._host.release(lease)
         return results
+
+    def status(self) -> RunnerStatus:
+        """It is always ready."""
+        return RunnerStatus("inline", "ready")
 
     def close(self) -> None:
         """Does nothing: the engine belongs to the server."""

@@ -7,7 +7,7 @@ wrote. A unit is a plain value that can be sent to another process or machine.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 import duckdb
@@ -17,6 +17,22 @@ from swanlake.errors import TransformFailed
 from swanlake.lake.model.layout import DataFile, Table
 
 R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class RunnerStatus:
+    """Where units run, whether they can run now, and the transforms that are declared."""
+
+    #: ``spark`` or ``inline``.
+    kind: str
+    #: ``ready``, or why it is not.
+    state: str
+    #: Spark's master or server; empty for an inline runner.
+    location: str = ""
+    #: The address of Spark's own pages, if they are on.
+    ui_url: str | None = None
+    #: The target tables of each transform, by its key.
+    transforms: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

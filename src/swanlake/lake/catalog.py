@@ -33,7 +33,8 @@ from swanlake.lake.model.operations import (
 )
 from swanlake.lake.model.table_files import InlinedRow, TableFiles
 from swanlake.lake.model.types import ColumnSpec, number_columns
-from swanlake.lake.read import live_files, metadata, survey
+from swanlake.lake.read import browse, live_files, metadata, survey
+from swanlake.lake.read.browse import Contents, SnapshotSummary, TableProfile
 from swanlake.lake.read.inlined_scan import InlinedScan, ScanRefusal
 from swanlake.lake.read.metadata import Snapshot
 from swanlake.lake.read.survey import CatalogSurvey
@@ -97,6 +98,18 @@ class Catalog:
         return self.metadata.read_repeatably(
             self.info, survey.survey, target_file_size, small_file_ratio
         )
+
+    def contents(self) -> Contents:
+        """The schemas and views."""
+        return self.metadata.read_repeatably(self.info, browse.read_contents)
+
+    def profile(self, schema: str, name: str) -> TableProfile:
+        """A table and how large its files are; raises NotFound."""
+        return self.metadata.read_repeatably(self.info, browse.read_profile, schema, name)
+
+    def latest_snapshots(self, limit: int) -> list[SnapshotSummary]:
+        """The newest snapshots with their changes in words, newest first."""
+        return self.metadata.read_repeatably(self.info, browse.read_latest_snapshots, limit)
 
     def inlined_rows(self, name: str, at: int) -> list[InlinedRow]:
         """The rows of an inlined table up to a snapshot."""

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from urllib.request import urlopen
 
 import duckdb
 import psutil
@@ -17,6 +18,7 @@ from swanlake.config import Settings
 from swanlake.errors import PipelineFailed, PipelineUnavailable
 from swanlake.jobs.runner import Unit
 from swanlake.jobs.spark.runner import SparkRunner
+from swanlake.jobs.transforms.execution import load
 from swanlake.lake.model.layout import Column, Table
 from tests.integration.jobs.sample_units import (
     Endless,
@@ -48,7 +50,8 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkRunner]:
                 transforms="tests.integration.jobs.sample_transforms",
                 spark_memory="700m",
                 spark_worker_memory="300MiB",
-                spark_conf=f"spark.executorEnv.SWAN_SONG=heard\nspark.hadoop.key={_SECRET}",
+                spark_conf=f"spark.executorEnv.SWAN_SONG=heard\nspark.hadoop.key={_SECRET}\n"
+                "spark.ui.enabled=true\nspark.ui.port=0",
             )
         )
         yield runner
@@ -69,7 +72,20 @@ def the_jvm(runner: SparkRunner) -> psutil.Process:
 
 
 def when_ready(runner: SparkRunner) -> None:
-    eventually(lambda: runner.state == "ready", _START_SECONDS)
+    eventually(lambda: runner.status().state == "ready", _START_SECONDS)
+
+
+def test_status_has_the_transforms_and_the_address_of_sparks_pages(runner: SparkRunner) -> None:
+    when_ready(runner)
+    status = runner.status()
+    assert (status.kind, status.location) == ("spark", "local[*]")
+    assert status.transforms == {
+        key: transform.into
+        for key, transform in load("tests.integration.jobs.sample_transforms").items()
+    }
+    assert status.ui_url is not None
+    with urlopen(f"{status.ui_url}/api/v1/applications", timeout=_START_SECONDS) as response:
+        assert response.status == 200
 
 
 def test_processes_of_spark_show_no_secret(runner: SparkRunner) -> None:
@@ -144,7 +160,7 @@ def test_killed_worker_fails_only_its_job(runner: SparkRunner, tmp_path: Path) -
     with pytest.raises(PipelineFailed, match="failed to die in vain: ") as failed:
         runner.run([unit], "die in vain")
     assert "\n" not in failed.value.message
-    assert runner.state == "ready"
+    assert runner.status().state == "ready"
     assert runner.run([unit], "live") > [0]
 
 
@@ -234,7 +250,9 @@ def test_transform_import_error_is_reported(
     monkeypatch.setattr("swanlake.jobs.spark.runner._READY_SECONDS", 0.0)
     runner = SparkRunner(Settings(home=tmp_path / "home", transforms="no.such.module"))
     try:
-        eventually(lambda: "no.such.module cannot be imported" in runner.state, _START_SECONDS)
+        eventually(
+            lambda: "no.such.module cannot be imported" in runner.status().state, _START_SECONDS
+        )
         with pytest.raises(PipelineUnavailable, match=r"No module named 'no'.*logs/spark.log"):
             runner.run([Refused()], "run")
     finally:

@@ -89,6 +89,12 @@ class Driver:
             threading.Thread(target=watch, args=(session,), daemon=True).start()
         return {key: transform.into for key, transform in self._transforms.items()}
 
+    def ui_url(self) -> str | None:
+        """The address of Spark's own pages, if they are on and the session is not remote."""
+        if self._session is None or self._options.remote:
+            return None
+        return self._session.sparkContext.uiWebUrl
+
     def run(
         self, units: tuple[bytes, ...], title: str, timeout: float, setting: str = _TIMEOUT
     ) -> list[bytes]:

@@ -18,7 +18,7 @@ from swanlake._internal.backoff import backoff
 from swanlake._internal.subprocess_rpc import WorkerProcess, WorkerProcessLost
 from swanlake.config import Settings
 from swanlake.errors import PipelineUnavailable, SwanLakeError
-from swanlake.jobs.runner import R, RowsUnit, TransformPlan, Unit
+from swanlake.jobs.runner import R, RowsUnit, RunnerStatus, TransformPlan, Unit
 from swanlake.jobs.spark.session import SparkOptions, check_java, environment
 from swanlake.jobs.spark.worker import WorkerSpec
 from swanlake.jobs.transforms.registry import find_transform_key
@@ -53,6 +53,7 @@ class SparkRunner:
         self._unit_modules = unit_modules
         #: The target tables of each transform, by its key.
         self._declared: dict[str, tuple[str, ...]] = {}
+        self._ui_url: str | None = None
         self._timeout = settings.spark_job_timeout_seconds
         self._log_file = settings.home.absolute() / "logs" / "spark.log"
         self._changed = threading.Condition()
@@ -107,11 +108,17 @@ class SparkRunner:
             self._changed.notify_all()
         self._supervisor.join(timeout=10)
 
-    @property
-    def state(self) -> str:
-        """``ready``, or why it is not."""
+    def status(self) -> RunnerStatus:
+        """Whether Spark can run units now, and its transforms."""
         with self._changed:
-            return "ready" if self._driver is not None else self._unavailable_reason
+            is_ready = self._driver is not None
+            return RunnerStatus(
+                "spark",
+                "ready" if is_ready else self._unavailable_reason,
+                self._options.location,
+                self._ui_url if is_ready else None,
+                self._declared,
+            )
 
     def _run_job(self, method: str, *arguments: Any) -> Any:
         """Calls a method of the driver that runs a job with a deadline."""
@@ -177,6 +184,7 @@ class SparkRunner:
                 self._transform_modules,
                 self._unit_modules,
             )
+            self._ui_url = driver.call(_START_SECONDS, "ui_url")
         except BaseException:
             driver.close()
             raise

@@ -63,14 +63,17 @@ def _newest(tables: CatalogTables) -> Select[Any]:
     return select(func.max(tables.snapshot.c.snapshot_id))
 
 
-def snapshots(connection: Connection, tables: CatalogTables) -> list[Snapshot]:
-    """Every snapshot that is not expired, oldest first."""
+def snapshots(
+    connection: Connection, tables: CatalogTables, last: int | None = None
+) -> list[Snapshot]:
+    """Every snapshot that is not expired, or the last ones, oldest first."""
     snapshot, changes = tables.snapshot, tables.snapshot_changes
-    rows = connection.execute(
+    newest_first = connection.execute(
         select(snapshot, changes)
         .join(changes, changes.c.snapshot_id == snapshot.c.snapshot_id, isouter=True)
-        .order_by(snapshot.c.snapshot_id)
-    )
+        .order_by(snapshot.c.snapshot_id.desc())
+        .limit(last)
+    ).all()
     return [
         Snapshot(
             row[0],
@@ -81,7 +84,7 @@ def snapshots(connection: Connection, tables: CatalogTables) -> list[Snapshot]:
             row.commit_message,
             row.commit_extra_info,
         )
-        for row in rows
+        for row in reversed(newest_first)
     ]
 
 

@@ -34,6 +34,8 @@ class TableSurvey:
     deleted_rows: int = 0
     #: Deleted ones included.
     inlined_rows: int = 0
+    #: Of the files.
+    bytes: int = 0
     options: TableOptions = field(default_factory=TableOptions)
 
     @property
@@ -94,6 +96,7 @@ def _tables(
                 func.count().label("files"),
                 func.sum(when((data.c.file_size_bytes < small_bytes, 1), else_=0)).label("small"),
                 func.sum(data.c.record_count).label("rows"),
+                func.sum(data.c.file_size_bytes).label("bytes"),
             )
             .where(data.c.end_snapshot.is_(None))
             .group_by(data.c.table_id)
@@ -120,6 +123,7 @@ def _tables(
                 int(totals.rows or 0) if totals else 0,
                 deleted[row.table_id],
                 inlined[row.table_id],
+                int(totals.bytes or 0) if totals else 0,
                 options[row.table_id],
             )
         )
