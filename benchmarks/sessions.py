@@ -18,7 +18,8 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks._measure import Answer, at_most, p50, p99, print_table
+from benchmarks._measure import Answer, at_most, at_most_in_all, p50, p99, print_table
+from benchmarks.small import DEFAULT_THREADS
 from swanlake.client import FlightSQLClient
 from swanlake.config import Settings
 from swanlake.engine.database import load_extensions
@@ -27,6 +28,7 @@ from swanlake.lake.lake import DEFAULT_CATALOG, Lake
 from tests.server_process import ServerProcess
 
 TARGET = at_most(1 / 50, "1/50")
+STOCK_TARGET = at_most_in_all(10, "ms")
 MEGABYTE = 1 << 20
 
 Close = Callable[[], None]
@@ -46,7 +48,9 @@ def opening(folder: Path, rounds: int) -> None:
     spec = lake(folder / "in-process")
     shared = Engine(spec)
     with (
-        ServerProcess(folder / "server", SWANLAKE_MAX_SESSIONS="100000") as server,
+        ServerProcess(
+            folder / "server", SWANLAKE_MAX_SESSIONS="100000", **DEFAULT_THREADS
+        ) as server,
         FlightSQLClient(server.url) as channel,
     ):
 
@@ -110,7 +114,7 @@ def opening(folder: Path, rounds: int) -> None:
             for question, spent, aim in (
                 ("open + SELECT 1, our client, known channel", same_channel, target),
                 ("open + SELECT 1, our client, new channel", own_channel, target),
-                ("open + SELECT 1, stock ADBC", stock, None),
+                ("open + SELECT 1, stock ADBC", stock, target and STOCK_TARGET),
                 ("Engine.connect() + SELECT 1 in process", engine_only, None),
                 ("SELECT 1 alone, our client, known session", known, None),
             )

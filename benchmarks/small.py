@@ -18,10 +18,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, cycle
 from pathlib import Path
 
 import adbc_driver_flightsql.dbapi as adbc
@@ -48,6 +48,8 @@ SELECT = "SELECT 42 AS answer"
 COLUMNS = "id BIGINT, client BIGINT, note VARCHAR"
 NOTE = "a note of about forty characters, no more"
 WARM_UP = 20
+#: As users start it: test servers have one thread for each engine.
+DEFAULT_THREADS = {"SWANLAKE_DUCKDB_THREADS": "0"}
 SWITCHES = at_most_in_all(12, "")
 
 #: Runs the statement of that number.
@@ -136,14 +138,19 @@ class Timings:
 
 
 def client_job(
-    url: str, server: int, method: str, statement: Statement, client: int, seconds: float
+    url: str,
+    servers: Sequence[int],
+    method: str,
+    statement: Statement,
+    client: int,
+    seconds: float,
 ) -> Timings:
-    """Runs statements for a time; the first client also watches the server."""
+    """Runs statements for a time; the first client also watches the servers."""
     with METHODS[method](url, statement, client) as run:
         for number in range(WARM_UP):
             run(-1 - number)
         wait_for_all()
-        meter = ServerMeter(server) if client == 0 else None
+        meter = ServerMeter(servers) if client == 0 else None
         wait_for_all()
         times = time_repeatedly(run, seconds)
         wait_for_all()
@@ -162,11 +169,12 @@ def time_repeatedly(run: Run, seconds: float) -> list[float]:
 
 
 class ServerMeter:
-    """Measures what a server and its child processes use, from its creation to ``stop``."""
+    """Measures what servers and their child processes use, from its creation to ``stop``."""
 
-    def __init__(self, server: int) -> None:
-        process = psutil.Process(server)
-        self._processes = [process, *process.children(recursive=True)]
+    def __init__(self, servers: Sequence[int]) -> None:
+        processes = list(map(psutil.Process, servers))
+        children = [process.children(recursive=True) for process in processes]
+        self._processes = [*processes, *chain.from_iterable(children)]
         #: By the id of the thread: at the start, and when it was last seen.
         self._first = self._last = self._switches()
         self._cpu_seconds = self._cpu()
@@ -236,31 +244,31 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Server:
-    """A server under test."""
+class Servers:
+    """Servers under test, which share the clients."""
 
-    url: str
-    pid: int
+    urls: tuple[str, ...]
+    pids: tuple[int, ...]
 
     def measure(
         self, workers: WorkerPool, method: str, statement: Statement, seconds: float
     ) -> Cost:
         """All clients run the statement for a time."""
         parts = [
-            (self.url, self.pid, method, statement, client, seconds)
-            for client in range(workers.size)
+            (url, self.pids, method, statement, client, seconds)
+            for client, url in zip(range(workers.size), cycle(self.urls), strict=False)
         ]
         return Cost.summarize(workers.run(client_job, parts))
 
 
 @contextmanager
-def floor_server() -> Iterator[Server]:
+def floor_server() -> Iterator[Servers]:
     """A Flight server that does nothing."""
     program = Path(__file__).with_name("_floor_server.py")
     with subprocess.Popen([sys.executable, program], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
-            yield Server(process.stdout.readline().strip(), process.pid)
+            yield Servers((process.stdout.readline().strip(),), (process.pid,))
         finally:
             process.kill()
 
@@ -294,13 +302,13 @@ def main() -> None:
     seconds = 1.0 if given.quick else 5.0
     with (
         tempfile.TemporaryDirectory(prefix="swanlake-bench-") as folder,
-        ServerProcess(Path(folder) / "server") as process,
+        ServerProcess(Path(folder) / "server", **DEFAULT_THREADS) as process,
         FlightSQLClient(process.url) as control,
         floor_server() as floor,
     ):
         control.execute(f"CREATE TABLE queued ({COLUMNS})")
         control.execute(f"CREATE TABLE direct ({COLUMNS})")
-        server = Server(process.url, process.process.pid)
+        server = Servers((process.url,), (process.process.pid,))
         costs: dict[str, Cost] = {}
         for clients in given.clients:
             answers = []
