@@ -37,11 +37,15 @@ INNER_LAYERS: Mapping[str, Sequence[set[str]]] = {
     "status": [
         {"http"},
         {"app"},
+        {"console", "probes"},
         {"guard"},
-        {"console", "login_page"},
-        {"health", "logins"},
+        {"login_page"},
+        {"logins"},
         {"context"},
-        {"blocking", "responses", "site", "view"},
+        {"blocking", "document", "responses", "site"},
+        {"view"},
+        {"checks"},
+        {"health"},
     ],
     "sessions": [
         {"registry"},

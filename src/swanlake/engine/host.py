@@ -90,6 +90,10 @@ class EngineHost(ABC):
     ) -> EngineConnection:
         """A new connection on a working instance of a scope, which has these catalogs if sealed."""
 
+    @abstractmethod
+    def check_answers(self) -> None:
+        """Raises unless a new session would get an instance that answers queries."""
+
     def _open(self, scope: Scope, catalogs: Collection[LakeLocation]) -> Engine:
         if not scope.is_restricted:
             return Engine(self._spec)
@@ -210,6 +214,13 @@ class SharedHost(EngineHost):
         except BaseException:
             self._forget_lease(engine)
             raise
+
+    def check_answers(self) -> None:
+        engine = self._lease()
+        try:
+            engine.check_answers()
+        finally:
+            self._forget_lease(engine)
 
     def _lease(self) -> Engine:
         """The instance of unrestricted sessions, with one more connection in use."""
@@ -344,6 +355,13 @@ class InstanceHost(EngineHost):
         with self._lock:
             self._leases[lease.engine] += 1
         return lease
+
+    def check_answers(self) -> None:
+        if self._warm:  # it answered when it was built
+            return
+        # The sessions took all, and the next ones are being built.
+        for engine in self.engines[:1]:
+            engine.check_answers()
 
     def release(self, lease: EngineConnection) -> None:
         super().release(lease)

@@ -224,6 +224,11 @@ class Engine:
         """
         return self._scratch.borrow()
 
+    def check_answers(self) -> None:
+        """Raises what DuckDB raises if it cannot run a query."""
+        with self.scratch_connection() as connection:
+            connection.execute("SELECT 1").fetchall()
+
     def _open_scratch(self) -> duckdb.DuckDBPyConnection:
         connection = self._cursor()
         connection.execute("SET search_path = 'temp'")

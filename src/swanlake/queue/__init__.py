@@ -5,4 +5,4 @@ segment files, ``flush`` commits them to the lake. ``coordinator`` decides when 
 ``director`` carries that out, and ``service`` is the entry point.
 """
 
-__all__ = ["batch_ids", "flush", "names", "service", "settings", "storage"]
+__all__ = ["batch_ids", "flush", "names", "service", "settings", "status", "storage"]

@@ -53,7 +53,7 @@ class DucklingQueue:
                 f"The queue cannot use its directory {settings.root}: {unusable.strerror}."
             ) from unusable
         self._state = QueueState(settings.limits, clock, paused=settings.pause_file.exists())
-        store = SegmentStore(settings.root, self._ownership.directory)
+        self._store = store = SegmentStore(settings.root, self._ownership.directory)
         self._dead_letters = DeadLetters(settings.dead_letters)
         self._enqueuer = Enqueuer(self._state, store, lake, settings.max_bytes)
         flusher = Flusher(lake, runner, self._dead_letters, transfer_grants)
@@ -79,6 +79,11 @@ class DucklingQueue:
         enqueued before counts as enqueued and is not written again.
         """
         return self._enqueuer.enqueue(target, batches, batch_id, check)
+
+    def check_writable(self) -> None:
+        """Raises QueueUnavailable if rows cannot be stored now; a full queue is no reason."""
+        self._enqueuer.check_open()
+        self._store.check_writable()
 
     def register_reader(self) -> SnapshotReader:
         """A reader for which segments that are flushed from now on are retained."""

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, get_type_hints
 from uuid import UUID
 
@@ -19,8 +18,7 @@ import pyarrow.flight as flight
 from google.protobuf.message import Message
 
 from swanlake._internal.disk import read_chunks
-from swanlake._internal.memory import resident_bytes
-from swanlake._version import __version__
+from swanlake.access.identity import Identity
 from swanlake.errors import InvalidRequest, NotFound, QueryCancelled, Unsupported
 from swanlake.jobs.segment_transfer.grants import FETCH_SEGMENT, TransferGrants
 from swanlake.protocol import Actions, decode, decode_as, encode, messages
@@ -33,6 +31,8 @@ from swanlake.sessions.run import Run
 log = logging.getLogger("swanlake.server")
 
 _CHUNK_BYTES = 4 * 1024 * 1024
+#: What a caller may know of the server, as plain values that JSON can hold.
+Describe = Callable[[Identity], Mapping[str, Any]]
 
 if TYPE_CHECKING:
     CancelResult: TypeAlias = messages.ActionCancelQueryResult.CancelResult.ValueType
@@ -82,8 +82,11 @@ def action(
 class FlightActions:
     """The handlers of all actions."""
 
-    def __init__(self, scopes: StatementScopes, grants: TransferGrants | None) -> None:
+    def __init__(
+        self, scopes: StatementScopes, describe: Describe, grants: TransferGrants | None
+    ) -> None:
         self._scopes = scopes
+        self._describe = describe
         self._registry = scopes.registry
         self._grants = grants
 
@@ -210,46 +213,7 @@ class FlightActions:
 
     @action(Actions.STATUS, "Returns version, state, session counts and memory as JSON.")
     def status(self, call: FlightCall) -> bytes:
-        status: dict[str, Any] = {
-            "version": __version__,
-            "state": "draining" if self._scopes.is_draining else "accepting",
-        }
-        if call.identity.is_admin:
-            status |= self._details()
-        return json.dumps(status).encode()
-
-    def _details(self) -> dict[str, Any]:
-        """What only admins may know: other callers, their catalogs, the machine."""
-        sessions = self._registry.metrics()
-        return {
-            "pid": os.getpid(),
-            "sessions": {
-                "active": sessions.active,
-                "max": self._scopes.settings.max_sessions,
-                "created": sessions.created,
-                "closed": dict(sessions.closed),
-                "lifetime_seconds_average": sessions.lifetime_seconds_average,
-                "lifetime_seconds_max": sessions.lifetime_seconds_max,
-            },
-            "statements_running": len(self._registry.watchdog.running()),
-            "results_waiting": self._registry.results_waiting,
-            "lake_writes": self._registry.services.writes.as_dict(),
-            "lake_reads": self._registry.services.reads.as_dict(),
-            "writers": [asdict(queue) for queue in self._registry.services.lake.writers()],
-            "memory": self._memory(),
-        }
-
-    def _memory(self) -> dict[str, Any]:
-        """The memory of the process, and that of its parts as far as they count it."""
-        services = self._registry.services
-        return {
-            "process_bytes": resident_bytes(),
-            "engines": [asdict(memory) for memory in services.host.memory()],
-            "result_bytes": self._registry.result_bytes,
-            "queue_bytes": services.queue.memory_bytes,
-            "arrow_bytes": pa.total_allocated_bytes(),
-            "cached_tables": len(services.queue.table_cache),
-        }
+        return json.dumps(self._describe(call.identity)).encode()
 
     @action(FETCH_SEGMENT, "Streams a queue segment to a Spark worker.", for_workers=True)
     def fetch_segment(self, token: str, body: bytes) -> Iterator[bytes]:

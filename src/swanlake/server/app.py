@@ -51,6 +51,9 @@ from swanlake.server.start_checks import (
 from swanlake.sessions.peers import connected_peers
 from swanlake.sessions.registry import SessionRegistry
 from swanlake.sessions.services import NativeParts, SessionServices
+from swanlake.status.checks import server_checks
+from swanlake.status.document import describe_server
+from swanlake.status.health import HealthMonitor
 from swanlake.status.view import ServerState, ServerView
 
 if TYPE_CHECKING:
@@ -88,6 +91,7 @@ class Server:
         files = _file_rules(settings)
         self._settings = settings
         self._state = ServerState.STARTING
+        self.url = ""
         self._status: StatusServer | None = None
         scheme = "grpc+tls" if tls else "grpc"
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
@@ -102,7 +106,13 @@ class Server:
 
         def build_service(port: int, tls: ServerTls | None) -> SwanLakeService:
             return SwanLakeService(
-                f"{scheme}://{host}:{port}", settings, self.registry, authenticator, tls, grants
+                f"{scheme}://{host}:{port}",
+                settings,
+                self.registry,
+                authenticator,
+                lambda identity: describe_server(self.view, identity),
+                tls,
+                grants,
             )
 
         with ExitStack() as undo:
@@ -136,6 +146,18 @@ class Server:
             )
             undo.callback(self.registry.stop)
             self._host.move_idle_sessions = self.registry.leave_retired_engines
+            checks = server_checks(self._host, self._lake, self._queue, settings.data_location)
+            self.view = ServerView(
+                settings,
+                self.registry,
+                self._scheduler,
+                self._runner,
+                HealthMonitor(checks),
+                find_url=lambda: self.url,
+                started_at=time.time(),
+                state=lambda: self._state,
+            )
+            undo.callback(self.view.health.stop)
             try:
                 self._listener = Listener(
                     build_service, settings.port, lambda: read_tls(settings), tls
@@ -162,7 +184,7 @@ class Server:
             self._scheduler.start()
         if settings.insecure and not is_loopback(settings.host):
             log.warning("insecure: calls on %s may be unauthenticated or readable", self.url)
-        self._state = ServerState.SERVING
+        self._state = ServerState.ACCEPTING
         if listener := listen_for_status(settings):
             self._status = self._open_status(listener, context, authenticator)
 
@@ -182,20 +204,12 @@ class Server:
             public_url=settings.status_url.rstrip("/"),
             has_authentication=settings.auth != "none",
         )
-        view = ServerView(
-            settings,
-            self.registry,
-            self._scheduler,
-            self._runner,
-            url=self.url,
-            started_at=time.time(),
-            state=lambda: self._state,
-        )
 
         def identify(authorization: str, address: str) -> Identity:
             return authenticator.identify(Credentials(authorization, address))
 
-        status = StatusServer(view, site, identify, listener, tls)
+        self.view.health.start()
+        status = StatusServer(self.view, site, identify, listener, tls)
         status.start()
         return status
 
@@ -236,6 +250,7 @@ class Server:
         self._wait_until(lambda: not self.registry.results_waiting, fetch_by)
         if self._status is not None:  # it uses all the other parts
             self._status.stop(_CLOSE_SECONDS)
+        self.view.health.stop()
         # shutdown() waits for every open stream without a deadline, so it runs in a thread.
         closing = threading.Thread(
             target=self._listener.shutdown, name="swanlake-close", daemon=True

@@ -15,7 +15,7 @@ from swanlake.errors import InvalidRequest, Unsupported
 from swanlake.jobs.segment_transfer.grants import TransferGrants
 from swanlake.protocol import decode, messages
 from swanlake.server import metadata
-from swanlake.server.actions import ACTIONS, FlightActions
+from swanlake.server.actions import ACTIONS, Describe, FlightActions
 from swanlake.server.auth import Authenticator, HandshakeHandler
 from swanlake.server.call import MIDDLEWARE, CallMiddlewareFactory, FlightCall, authenticate
 from swanlake.server.errors import flight_errors
@@ -58,12 +58,13 @@ class SwanLakeService(flight.FlightServerBase):
         settings: Settings,
         registry: SessionRegistry,
         authenticator: Authenticator,
+        describe: Describe,
         tls: ServerTls | None = None,
         grants: TransferGrants | None = None,
     ) -> None:
         self._scopes = StatementScopes(settings, registry)
         self._results = Results(registry)
-        self._actions = FlightActions(self._scopes, grants)
+        self._actions = FlightActions(self._scopes, describe, grants)
         os.environ.setdefault("GRPC_EXPERIMENTS", _GRPC_EXPERIMENTS)
         super().__init__(
             location,

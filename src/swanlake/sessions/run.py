@@ -59,6 +59,11 @@ class Run:
         self._has_result = False
         self._stops_unfetched_at = math.inf
 
+    @property
+    def seconds(self) -> float:
+        """Since its arrival."""
+        return time.monotonic() - self.started
+
     def batch_id(self, table: str) -> BatchId | None:
         """The producer's id of the rows for a table; a statement can use it once per table."""
         batch_id = self._batch_id()

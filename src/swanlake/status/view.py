@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -15,13 +16,14 @@ from swanlake.maintenance.scheduler import Scheduler
 from swanlake.maintenance.service import Maintenance
 from swanlake.queue.service import DucklingQueue
 from swanlake.sessions.registry import SessionRegistry
+from swanlake.status.health import HealthMonitor
 
 
 class ServerState(StrEnum):
     """Whether a server accepts statements."""
 
     STARTING = "starting"
-    SERVING = "serving"
+    ACCEPTING = "accepting"
     DRAINING = "draining"
 
 
@@ -33,12 +35,29 @@ class ServerView:
     registry: SessionRegistry
     scheduler: Scheduler
     runner: FlushRunner
-    #: The URL of the Flight service.
-    url: str
+    health: HealthMonitor
+    #: The URL of the Flight service; empty until it listens.
+    find_url: Callable[[], str]
     #: In seconds since 1970.
     started_at: float
     state: Callable[[], ServerState]
     version: str = __version__
+
+    @property
+    def url(self) -> str:
+        return self.find_url()
+
+    @property
+    def uptime_seconds(self) -> float:
+        return max(time.time() - self.started_at, 0.0)
+
+    @property
+    def not_ready_reasons(self) -> tuple[str, ...]:
+        """Why the server should get no new callers, a sentence each; empty if it is ready."""
+        state = self.state()
+        if state is not ServerState.ACCEPTING:
+            return (f"The server is {state}.",)
+        return self.health.report().reasons
 
     @property
     def host(self) -> EngineHost:

@@ -60,6 +60,7 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
             settings,
             cast(SessionRegistry, None),
             open_authenticator(settings, lambda: StoredCredentials([], b"key")),
+            lambda identity: {},
             files,
             grants,
         )

@@ -75,6 +75,24 @@ def _infos(paths: Iterable[str]) -> Iterator[tuple[str, Any]]:
         yield from zip(files, answers, strict=True)
 
 
+def check_reachable(directory: str) -> None:
+    """Raises CatalogUnreachable unless files can be written under the directory.
+
+    Of an object store, which says nothing about that, it is only checked that it answers.
+    """
+    with _reachable(directory):
+        if is_url(directory):
+            filesystem, _, inside = _open(directory.rstrip("/"))
+            filesystem.get_file_info(inside)
+            return
+        existing = directory
+        while not os.path.lexists(existing):  # it is created with the first file
+            existing = os.path.dirname(existing)
+        os.stat(existing)
+        if not os.access(existing, os.W_OK | os.X_OK):
+            raise PermissionError(f"{existing} is not writable")
+
+
 def read(path: str) -> bytes:
     """The content of a file."""
     with _reachable(path):

@@ -86,13 +86,17 @@ class Enqueuer:
             with self._state.lock:
                 self.running -= 1
 
-    def _check_accepting(self) -> None:
+    def check_open(self) -> None:
+        """Raises QueueUnavailable if the queue stops, or is not this server's any more."""
         if self._state.lost_ownership:
             raise QueueUnavailable(
                 "Another server has taken this one for dead and took its queue over. Restart it."
             )
         if self._state.stopping.is_set():
             raise shutting_down()
+
+    def _check_accepting(self) -> None:
+        self.check_open()
         held = self._state.index.bytes
         if held >= self._max_bytes:
             raise QueueUnavailable(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -33,6 +34,7 @@ from swanlake.queue.storage.segment import (
 SUFFIX = ".arrows"
 _PARTIAL = ".partial"
 _FLUSHED = "flushed"
+_PROBE_BYTES = 4096
 
 
 class SegmentFile:
@@ -170,6 +172,15 @@ class SegmentStore:
         finally:
             partial.unlink(missing_ok=True)
         return segment
+
+    def check_writable(self) -> None:
+        """Writes to the disk as an insert does; raises QueueUnavailable. Leaves no file."""
+        try:
+            with tempfile.TemporaryFile(dir=self._server, buffering=0) as file:
+                _write_all(file.fileno(), bytes(_PROBE_BYTES), 0)
+                os.fdatasync(file.fileno())
+        except OSError as error:
+            raise write_failed(self._server / "probe", error) from error
 
     def adopt(self, directory: Path) -> Iterator[Path]:
         """Moves the segments of another server to this one; yields each new path."""

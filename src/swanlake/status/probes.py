@@ -1,0 +1,65 @@
+"""What programs read: the probes of orchestrators, and the state of the server as JSON."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from swanlake.errors import SwanLakeError
+from swanlake.status.context import StatusContext
+from swanlake.status.document import health_facts, lake_facts, status_facts
+from swanlake.status.guard import caller
+from swanlake.status.health import CheckReport
+from swanlake.status.view import ServerView
+
+
+def routes(context: StatusContext) -> list[BaseRoute]:
+    """The routes of ``/livez``, ``/readyz``, ``/healthz`` and ``/status.json``."""
+    view = context.view
+
+    async def live(request: Request) -> Response:
+        return PlainTextResponse("ok\n")
+
+    async def ready(request: Request) -> Response:
+        reasons = view.not_ready_reasons
+        status = 503 if reasons else 200
+        if request.query_params.get("format") == "json":
+            health = health_facts(view.health.report(), with_details=False)
+            body = {"ready": not reasons, "state": view.state(), "reasons": reasons}
+            return JSONResponse(body | {"checks": health["checks"]}, status)
+        if "verbose" in request.query_params:
+            return PlainTextResponse(_verbose(view), status)
+        return PlainTextResponse("\n".join(reasons or ("ok",)) + "\n", status)
+
+    async def status(request: Request) -> Response:
+        identity = caller(request)
+        facts = await context.calls.run(lambda: status_facts(view, identity))
+        try:
+            known = await context.lake_facts.get()
+        except SwanLakeError as unreachable:  # the rest is all the more needed
+            facts["lake"] = {"error": unreachable.wire_message if identity.is_admin else None}
+        else:
+            facts["lake"] = lake_facts(known.value, identity)
+            facts["lake"]["age_seconds"] = round(known.age, 1)
+        return JSONResponse(facts)
+
+    return [
+        Route("/livez", live),
+        Route("/readyz", ready),
+        Route("/healthz", ready),
+        Route("/status.json", status),
+    ]
+
+
+def _verbose(view: ServerView) -> str:
+    """A line per check, for people."""
+    lines = [f"state: {view.state()}", *map(_line, view.health.report().checks)]
+    lines.append("not ready" if view.not_ready_reasons else "ready")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _line(check: CheckReport) -> str:
+    age = "never" if check.age_seconds is None else f"{check.age_seconds:.1f} s ago"
+    state = "ok" if check.is_ok else check.reason
+    return f"[{'+' if check.is_ok else '-'}] {check.name} ({age}, {check.seconds:.3f} s): {state}"
