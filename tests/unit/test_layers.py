@@ -51,6 +51,7 @@ INNER_LAYERS: Mapping[str, Sequence[set[str]]] = {
         {"registry"},
         {"session"},
         {"execution", "native", "procedures", "queue", "results", "services", "staging_tables"},
+        {"activity"},
         {"run", "transaction"},
         {"ids"},
     ],

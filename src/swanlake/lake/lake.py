@@ -121,7 +121,8 @@ class Lake:
         """The writers of this process that hold, or wait for, a catalog."""
         with self._lock:
             queues = list(self._commit_queues.items())
-        statuses = [queue.status(storage_name) for storage_name, queue in queues]
+        names = {one.info.storage_name: one.name for one in list(self._open_catalogs.values())}
+        statuses = [queue.status(names.get(storage, storage)) for storage, queue in queues]
         return [status for status in statuses if status is not None]
 
     def _commit_queue(self, storage_name: str) -> CommitQueue:

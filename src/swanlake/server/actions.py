@@ -182,8 +182,8 @@ class FlightActions:
             return messages.ActionCancelQueryResult.CANCEL_RESULT_NOT_CANCELLABLE
         was_running = False
         for run in runs:
-            was_running |= run.cancel(QueryCancelled("The statement was cancelled on request."))
-            self._registry.discard_result(run)
+            reason = QueryCancelled("The statement was cancelled on request.")
+            was_running |= self._registry.cancel(run, reason)
         if was_running:
             return messages.ActionCancelQueryResult.CANCEL_RESULT_CANCELLING
         return messages.ActionCancelQueryResult.CANCEL_RESULT_CANCELLED

@@ -265,6 +265,7 @@ class Server:
     def _close_lake(self, grace: float) -> None:
         """Closes the queue and the maintenance first: they use all the other parts."""
         deadline = time.monotonic() + grace
+        self.registry.services.activity.close()
         self._queue.stop(grace)
         self._scheduler.stop(max(deadline - time.monotonic(), 0))
         self._maintenance.close()

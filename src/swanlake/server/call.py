@@ -32,7 +32,8 @@ class FlightCall:
         if self.identity.grant_token:
             raise NotAuthenticated("A Spark worker's token only grants access to its segments.")
         self._headers: Mapping[str, str] = middleware.headers
-        self._peer = peer_address(context.peer())
+        #: ``host:port`` of the client.
+        self.peer = peer_address(context.peer())
         self.is_cancelled = context.is_cancelled
 
     @property
@@ -41,7 +42,7 @@ class FlightCall:
         session_id = self._header_id(Headers.SESSION_ID)
         if session_id:
             return SessionKey(self.identity.name, session_id)
-        return SessionKey(self.identity.name, self._peer or str(uuid.uuid4()), from_peer=True)
+        return SessionKey(self.identity.name, self.peer or str(uuid.uuid4()), from_peer=True)
 
     @property
     def resumes_session(self) -> bool:

@@ -126,12 +126,11 @@ class SwanLakeService(flight.FlightServerBase):
         if isinstance(command, messages.CommandStatementQuery):
             with self._scopes.open(call) as (session, run):
                 outcome = session.execute(run, command.query, transaction_id(command))
-        elif isinstance(command, messages.TicketBoundStatement):
+                return self._results.send_outcome(outcome, call)
+        if isinstance(command, messages.TicketBoundStatement):
             with self._scopes.open(call) as (session, run):
-                outcome = _execute_bound(session, run, command)
-        else:
-            raise Unsupported(f"A {command.DESCRIPTOR.name} is not a ticket.")
-        return self._results.send_outcome(outcome, call)
+                return self._results.send_outcome(_execute_bound(session, run, command), call)
+        raise Unsupported(f"A {command.DESCRIPTOR.name} is not a ticket.")
 
     @flight_call
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:

@@ -40,12 +40,22 @@ class StatementScopes:
         run = Run(
             self.registry.watchdog,
             session.key,
+            identity=call.identity,
+            address=call.peer,
             query_id=call.query_id,
             timeout=time_limit(requested, self.settings.query_timeout_seconds),
             batch_id=lambda: call.ingest(session.options),
+            on_end=self.registry.services.activity.log.add,
         )
+        session.address = call.peer
         with self.registry.track(run), run.client_waiting(call.is_cancelled):
-            yield session, run
+            try:
+                yield session, run
+            except BaseException as error:
+                run.end(error)
+                raise
+            if not run.has_reader:
+                run.end()
 
 
 def time_limit(requested: float, ceiling: float) -> float:

@@ -7,6 +7,7 @@ the ways that do not leave everything to DuckDB. ``results`` delivers rows to cl
 """
 
 __all__ = [
+    "activity",
     "execution",
     "ids",
     "native",

@@ -9,13 +9,23 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from swanlake._internal.worker_threads import WorkerThreads
 from swanlake.access.identity import Identity
 from swanlake.access.scope import Scope
 from swanlake.config import Settings
-from swanlake.errors import NotFound, QueryCancelled, SessionLimitReached, SessionLost
+from swanlake.errors import (
+    NotFound,
+    QueryCancelled,
+    SessionLimitReached,
+    SessionLost,
+    SwanLakeError,
+)
+from swanlake.sessions.activity.activity import LiveRun
+from swanlake.sessions.activity.log import clock_offset
+from swanlake.sessions.activity.records import SessionInfo
 from swanlake.sessions.ids import SessionKey
 from swanlake.sessions.results.pending import PendingResult
 from swanlake.sessions.results.stream import Outcome, ResultStream
@@ -75,6 +85,7 @@ class SessionRegistry:
         self._calls: set[Run] = set()
         self._metrics = SessionMetrics()
         self.watchdog = Watchdog()
+        services.activity.connect(self)
         self._stopped = threading.Event()
         self._sweeper = threading.Thread(
             target=self._sweep_periodically, name="swanlake-sweep", daemon=True
@@ -181,6 +192,7 @@ class SessionRegistry:
 
     def add_result(self, result: ResultStream | PendingResult) -> None:
         """Holds a result until its ticket is redeemed, or it expires."""
+        result.run.has_reader = True
         with self._lock:
             self._results[result.handle] = result
 
@@ -203,6 +215,7 @@ class SessionRegistry:
         with self._lock:
             self._delivering.pop(result.handle, None)
         result.release_reader()
+        _end(result)
 
     @property
     def results_waiting(self) -> int:
@@ -239,12 +252,66 @@ class SessionRegistry:
         with self._lock:
             return {*self._calls, *self.watchdog.running()}
 
-    def discard_result(self, run: Run) -> None:
-        """Drops the result of a cancelled statement."""
+    def cancel(self, run: Run, reason: SwanLakeError) -> bool:
+        """Stops a statement and drops its result; True if DuckDB was working for it."""
+        was_running = run.cancel(reason)
         with self._lock:
-            stream = self._results.pop(run.handle, None)
-        if stream is not None:
-            stream.abandon(QueryCancelled("The statement was cancelled on request."))
+            waiting = self._results.pop(run.handle, None)
+            delivering = self._delivering.get(run.handle)
+        if waiting is not None:
+            waiting.abandon(reason)
+            _end(waiting)
+        elif delivering is not None:  # its reader is told with its next batch
+            delivering.drop_rows()
+        return was_running
+
+    def live_runs(self) -> list[LiveRun]:
+        """The statements that run, or whose result was not read to its end."""
+        with self._lock:
+            waiting = {result.run for result in self._results.values()}
+            delivering = {result.run for result in self._delivering.values()}
+            sessions = {key: slot.session for key, slot in self._slots.items()}
+        blocked = {
+            waiter.name: queue.catalog
+            for queue in self.services.lake.writers()
+            for waiter in queue.waiters
+        }
+        executing = self.running() - delivering
+        return [
+            *(LiveRun(run, "delivering") for run in delivering),
+            *(LiveRun(run, "queued result") for run in waiting - delivering - executing),
+            *(
+                LiveRun(run, _state(run, sessions.get(run.session), blocked))
+                for run in executing
+                if not run.has_ended
+            ),
+        ]
+
+    def session_keys(self) -> list[SessionKey]:
+        """The keys of the open sessions."""
+        with self._lock:
+            return list(self._slots)
+
+    def session_infos(self) -> list[SessionInfo]:
+        """The open sessions."""
+        with self._lock:
+            sessions = [slot.session for slot in self._slots.values() if slot.session]
+        offset = clock_offset()
+        return [
+            SessionInfo(
+                session_id=session.key.id,
+                user=session.key.identity,
+                role=session.identity.role,
+                address=session.address,
+                opened_at=datetime.fromtimestamp(offset + session.created, UTC),
+                idle_seconds=session.idle_seconds,
+                state=_session_state(session),
+                in_transaction=session.transaction.open,
+                statements=session.statements,
+                catalog=session.known_catalog,
+            )
+            for session in sessions
+        ]
 
     def stop(self) -> None:
         """Closes all sessions."""
@@ -315,6 +382,7 @@ class SessionRegistry:
             self._metrics.lifetime_seconds_max = max(self._metrics.lifetime_seconds_max, lifetime)
         for stream in orphans:
             stream.abandon(QueryCancelled(f"The session was closed ({reason})."))
+            _end(stream)
         log.info("session %s closed (%s) after %.1f s", session.key, reason, lifetime)
 
     def _drop_old_results(self) -> None:
@@ -325,6 +393,7 @@ class SessionRegistry:
                 del self._results[stream.handle]
         for stream in expired:
             stream.abandon(QueryCancelled("The result expired: it was not fetched in time."))
+            _end(stream)
 
     def leave_retired_engines(self) -> None:
         """Moves idle sessions from retired engines to the current one."""
@@ -339,3 +408,23 @@ class SessionRegistry:
                 self.sweep()
             except Exception:
                 log.exception("sweeping sessions failed; it is tried again at the next interval")
+
+
+def _end(result: ResultStream | PendingResult) -> None:
+    """The statement of a result ends: its rows were read, or never will be."""
+    result.run.end(result.error or result.run.stop_reason)
+
+
+def _state(run: Run, session: Session | None, blocked: Mapping[str, str]) -> str:
+    """What a statement does that is not yet executed; ``blocked`` are sessions, and by what."""
+    if session is not None and session.current not in (None, run):
+        return "waiting for its session"
+    if run.session.id in blocked:
+        return f"waiting for the commit lock of {blocked[run.session.id]}"
+    return "executing"
+
+
+def _session_state(session: Session) -> str:
+    if session.running:
+        return "executing"
+    return "idle in transaction" if session.transaction.open else "idle"

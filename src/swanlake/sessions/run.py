@@ -12,9 +12,11 @@ from contextlib import contextmanager
 import duckdb
 
 from swanlake._internal.waiting import POLL_SECONDS
+from swanlake.access.identity import Identity, Role
 from swanlake.errors import InvalidRequest, QueryCancelled, QueryTimeout, SwanLakeError
 from swanlake.queue.batch_ids import BatchId
 from swanlake.sessions.ids import SessionKey, new_handle
+from swanlake.sql.statement import Statement
 
 log = logging.getLogger("swanlake.sessions")
 
@@ -37,12 +39,36 @@ class Run:
         watchdog: Watchdog,
         session: SessionKey,
         *,
+        identity: Identity | None = None,
+        address: str = "",
         query_id: str | None = None,
         timeout: float | None = None,
         batch_id: Callable[[], BatchId | None] = lambda: None,
+        on_end: Callable[[Run], None] = lambda run: None,
     ) -> None:
         self.handle = new_handle()
         self.session = session
+        self.identity = identity or Identity(session.identity, Role.READER)
+        #: ``host:port`` of the client.
+        self.address = address
+        #: What the client sent; empty for a call without SQL.
+        self.sql = ""
+        #: The last statement of the text, once it is parsed.
+        self.statement: Statement | None = None
+        #: True if the text is only described.
+        self.describes_only = False
+        #: Whether the statement may change more than the session; None: as its type says.
+        self.may_change: bool | None = None
+        #: The rows that were returned or changed so far.
+        self.rows = 0
+        #: When DuckDB had given all rows; 0 if there are none, or it did not yet.
+        self.executed_at = 0.0
+        #: What the statement failed with.
+        self.error: BaseException | None = None
+        #: True once a result waits for its reader: the statement ends when that is done.
+        self.has_reader = False
+        self._on_end = on_end
+        self._has_ended = False
         self.query_id = query_id or self.handle.hex()
         self.started = time.monotonic()
         self._timeout = timeout
@@ -152,6 +178,33 @@ class Run:
         """
         with self._lock:
             self._stops_unfetched_at = time.monotonic() + _FETCH_SECONDS
+
+    def end(self, error: BaseException | None = None) -> None:
+        """The statement failed, or its rows were delivered or will never be; idempotent."""
+        with self._lock:
+            if self._has_ended:
+                return
+            self._has_ended = True
+            self.error = error
+        self._on_end(self)
+
+    @property
+    def has_ended(self) -> bool:
+        """True once nothing more happens to the statement and its result."""
+        return self._has_ended
+
+    @property
+    def stop_reason(self) -> SwanLakeError | None:
+        """Why the statement was stopped; None if it was not."""
+        with self._lock:
+            return self._stop
+
+    @property
+    def progress(self) -> float | None:
+        """How much of the statement is done, from 0 to 1, as DuckDB estimates it; None: unknown."""
+        with self._lock:
+            percent = -1.0 if self._connection is None else self._connection.query_progress()
+        return percent / 100 if percent >= 0 else None
 
     def check(self) -> None:
         """Raises if the statement was cancelled, is past its deadline, or its client is gone."""

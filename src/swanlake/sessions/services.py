@@ -12,6 +12,7 @@ from swanlake.engine.host import EngineHost
 from swanlake.lake.lake import Lake
 from swanlake.maintenance.service import Maintenance
 from swanlake.queue.service import DucklingQueue
+from swanlake.sessions.activity import Activity
 
 
 class StatementCounters:
@@ -76,6 +77,7 @@ class SessionServices:
     native: NativeParts = field(default_factory=NativeParts)
     #: The files that statements may name.
     files: FileRules = field(default_factory=FileRules)
+    activity: Activity = field(default_factory=Activity)
     #: How sessions write to the lake; each retry of a statement counts as ``repeated``.
     writes: StatementCounters = field(
         default_factory=lambda: StatementCounters("native", "extension", "repeated")

@@ -48,6 +48,10 @@ class Session:
         self.key = key
         self.identity = identity
         self.created = self.last_used = time.monotonic()
+        #: ``host:port`` of the client that called last.
+        self.address = ""
+        #: The statements so far.
+        self.statements = 0
         self.query_timeout: float | None = None
         #: Options set through the protocol.
         self.options: dict[str, str | bool | int | float] = {}
@@ -69,6 +73,7 @@ class Session:
 
     def execute(self, run: Run, sql: str, transaction: bytes | None = None) -> Outcome:
         """Runs a text, statement by statement; the outcome is that of the last one."""
+        self._announce(run, sql)
         with self._statement_lock(run, transaction):
             return self._executor.run_all(run, self._executor.parse(sql))
 
@@ -97,14 +102,18 @@ class Session:
 
         The last of them loads the rows; returns the number of rows.
         """
+        texts = load(CLIENT_ROWS)
+        self._announce(run, "; ".join(texts))
         with (
             self._statement_lock(run, transaction),
             receive_upload(run, reader, self._services) as rows,
         ):
-            return self._bound.load(run, load(CLIENT_ROWS), rows)
+            run.rows = self._bound.load(run, texts, rows)
+            return run.rows
 
     def describe(self, run: Run, sql: str, transaction: bytes | None = None) -> PreparedStatement:
         """Parses a text and describes it without executing any of it."""
+        run.sql, run.describes_only = sql, True
         with self._statement_lock(run, transaction):
             prepared = PreparedStatement(sql, self._executor.parse(sql))
             self.transaction.admit(prepared.statements[0])
@@ -146,6 +155,7 @@ class Session:
         self, run: Run, prepared: PreparedStatement, transaction: bytes | None = None
     ) -> Outcome:
         """Runs a prepared statement, once per row that is bound to it."""
+        self._announce(run, prepared.sql)
         with self._statement_lock(run, transaction):
             return self._run_bound(run, prepared.statements, prepared.bound)
 
@@ -168,14 +178,20 @@ class Session:
         self, run: Run, sql: str, bound: list[Any], transaction: bytes | None = None
     ) -> Outcome:
         """Runs a text once per bound row, without preparing it first."""
+        self._announce(run, sql)
         with self._statement_lock(run, transaction):
             prepared = PreparedStatement(sql, self._executor.parse(sql))
             if not prepared.last.parameters:
                 binding.arrange(bound[0].schema, ())  # raises that nothing can be bound
             return self._run_bound(run, prepared.statements, bound)
 
+    def _announce(self, run: Run, sql: str) -> None:
+        """Shows the text of a statement before it waits for the session."""
+        run.sql, run.describes_only = sql, False
+        self.statements += 1
+
     def _run_bound(self, run: Run, statements: list[Statement], bound: list[Any] | None) -> Outcome:
-        last = statements[-1]
+        last = run.statement = statements[-1]
         if not last.parameters or bound is None:
             return self._executor.run_all(run, statements)
         order = binding.arrange(bound[0].schema, last.parameters)
@@ -191,8 +207,9 @@ class Session:
 
     def update_prepared(self, run: Run, prepared: PreparedStatement, reader: Any) -> int:
         """Runs a prepared change for every row of the stream, as one transaction."""
+        self._announce(run, prepared.sql)
         with self._statement_lock(run):
-            last = prepared.last
+            last = run.statement = prepared.last
             if not last.parameters:
                 return self._executor.run_all(run, prepared.statements).affected or 0
             order = binding.arrange(reader.schema, last.parameters)
@@ -201,10 +218,12 @@ class Session:
                 outcome = self._bound.run_bulk(run, prepared.statements, rows, rows.schema)
             if outcome.stream is not None:
                 outcome.stream.close()
-            return outcome.affected or 0
+            run.rows = outcome.affected or 0
+            return run.rows
 
     def begin(self, run: Run) -> bytes:
         """Opens a transaction; returns its handle."""
+        self._announce(run, "BEGIN TRANSACTION")
         with self._statement_lock(run):
             if self.transaction.open:
                 raise InvalidRequest(
@@ -216,8 +235,10 @@ class Session:
 
     def end(self, run: Run, handle: bytes, commit: bool) -> None:
         """Commits or rolls back the transaction of a handle."""
+        sql = "COMMIT" if commit else "ROLLBACK"
+        self._announce(run, sql)
         with self._statement_lock(run, handle):
-            self._executor.run_all(run, self._executor.parse("COMMIT" if commit else "ROLLBACK"))
+            self._executor.run_all(run, self._executor.parse(sql))
 
     @property
     def catalogs(self) -> LakeCatalogs:
@@ -236,6 +257,16 @@ class Session:
         """The current catalog and schema."""
         table = self.query(run, "SELECT current_catalog() AS c, current_schema() AS s")
         return table["c"][0].as_py(), table["s"][0].as_py()
+
+    @property
+    def current(self) -> Run | None:
+        """The statement that has the session."""
+        return self._current
+
+    @property
+    def known_catalog(self) -> str | None:
+        """The current catalog; None if it is not known without a query."""
+        return self._engine.names.known_catalog
 
     @property
     def running(self) -> bool:

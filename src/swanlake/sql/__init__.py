@@ -11,6 +11,7 @@ __all__ = [
     "expansion",
     "expressions",
     "facts",
+    "fingerprint",
     "heads",
     "hints",
     "insert",

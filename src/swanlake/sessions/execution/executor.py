@@ -74,12 +74,16 @@ class StatementExecutor:
 
     def run_all(self, run: Run, statements: list[Statement]) -> Outcome:
         """Runs statements in order; the outcome is that of the last one."""
+        run.statement = statements[-1]
         if len(statements) > 1:
             inserts = sum(enqueue_head(statement) is not None for statement in statements)
             run.check_batch_id(inserts)
         for statement in statements[:-1]:
             self.run_one(run, statement, keep_rows=False)
-        return self.run_one(run, statements[-1])
+        outcome = self.run_one(run, statements[-1])
+        if outcome.affected is not None:
+            run.rows = outcome.affected
+        return outcome
 
     def run_one(
         self, run: Run, statement: Statement, parameters: Any = None, *, keep_rows: bool = True

@@ -49,6 +49,12 @@ class NameResolver:
         return None if catalog is None else (catalog.catalog, self._location[1])
 
     @property
+    def known_catalog(self) -> str | None:
+        """The current catalog, as far as it is known without a query."""
+        location = self._location
+        return None if location is None else location[0]
+
+    @property
     def time_zone(self) -> str:
         """The time zone of the connection, known without a query once a table was resolved."""
         self.location()

@@ -33,6 +33,12 @@ class PendingResult:
         stream = None if self._outcome is None else self._outcome.stream
         return 0 if stream is None else stream.memory_bytes
 
+    @property
+    def error(self) -> BaseException | None:
+        """What the statement failed with."""
+        stream = None if self._outcome is None else self._outcome.stream
+        return self._error if stream is None else stream.error
+
     def execute(self, statement: Callable[[], Outcome]) -> None:
         """Executes the statement; what it raises is raised by ``outcome``."""
         try:
@@ -40,6 +46,7 @@ class PendingResult:
             self.run.keep_result()
         except BaseException as error:  # noqa: BLE001 - raised by outcome()
             self._error = error
+            self.run.end(error)
         else:
             with self._lock:
                 self._outcome, abandoned = outcome, self._abandoned
@@ -77,6 +84,11 @@ class PendingResult:
             self._abandoned, outcome = reason, self._outcome
         if outcome is not None and outcome.stream is not None:
             outcome.stream.abandon(reason)
+
+    def drop_rows(self) -> None:
+        """Drops the rows of a cancelled statement, unless its reader has just asked for some."""
+        if self._outcome is not None and self._outcome.stream is not None:
+            self._outcome.stream.drop_rows()
 
     def release_reader(self) -> None:
         """The client stopped waiting for the outcome."""

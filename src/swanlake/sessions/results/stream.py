@@ -86,6 +86,11 @@ class ResultStream:
             pass
 
     @property
+    def error(self) -> SwanLakeError | None:
+        """What the statement failed with after it had been executed."""
+        return self._error
+
+    @property
     def live(self) -> bool:
         """True while DuckDB still holds rows of this result."""
         return self._reader is not None
@@ -185,6 +190,7 @@ class ResultStream:
             while (batch := other.read()) is not None:
                 self._buffer.append(batch.cast(self.schema))
                 self._rows += batch.num_rows
+                self.run.rows = self._rows
 
     def close(self) -> None:
         """Drops the rest of the result; a fetch in progress ends first."""
@@ -192,6 +198,18 @@ class ResultStream:
         with self._lock:
             self._release()
             self._buffer.close()
+
+    def drop_rows(self) -> None:
+        """Drops the rows of a cancelled statement, unless its reader has just asked for some.
+
+        Then the reader does: its fetch is interrupted, and fails.
+        """
+        if self._lock.acquire(blocking=False):
+            try:
+                self._release()
+                self._buffer.close()
+            finally:
+                self._lock.release()
 
     def abandon(self, reason: SwanLakeError) -> None:
         """Drops the rest of the result at once; a fetch in progress is interrupted."""
@@ -231,6 +249,7 @@ class ResultStream:
             with self.run.interruptible(self._connection):
                 batch = self._format.convert(self._reader.read_next_batch())
             self._rows += batch.num_rows
+            self.run.rows = self._rows
             return batch
         except StopIteration:
             self._release()
@@ -250,4 +269,6 @@ class ResultStream:
         self._error = error
 
     def _release(self) -> None:
-        self._reader = None
+        if self._reader is not None:
+            self._reader = None
+            self.run.executed_at = time.monotonic()
