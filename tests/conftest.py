@@ -18,6 +18,7 @@ from swanlake.lake.lake import Lake
 from tests import preloaded
 from tests.covering import Choice, covering
 from tests.flight import FlightSql
+from tests.object_store import S3Server, gateway_program
 from tests.postgres_server import PostgresServer, new_database
 from tests.server_process import ServerProcess
 from tests.stock_duckdb import stock_duckdb
@@ -128,6 +129,13 @@ def postgres_database(postgres: str) -> Iterator[str]:
     """The URL of an empty database for one test."""
     with new_database(postgres) as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3Server]:
+    """A real S3 server that runs for the whole test session."""
+    with S3Server(gateway_program()) as server:
+        yield server
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

@@ -138,6 +138,38 @@ class Settings:
         "Directory or s3://… URL for Parquet files, with a subdirectory per catalog. "
         "Empty: `<home>/data`.",
     )
+    storage_endpoint: str = _setting(
+        "",
+        "Address of the object store, such as `host:9000` or `https://storage.example.com`. Empty: "
+        "`AWS_ENDPOINT_URL`, else Amazon S3.",
+    )
+    storage_region: str = _setting(
+        "", "Region of the object store. Empty: `AWS_REGION`, else that of the AWS configuration."
+    )
+    storage_key_id: str = _setting(
+        "",
+        "Key id for the object store. Empty: `AWS_ACCESS_KEY_ID`, else the credential chain of "
+        "AWS (profiles, web identity, instance roles).",
+        secret=True,
+    )
+    storage_secret: str = _setting("", "Secret of `storage_key_id`.", secret=True)
+    storage_secret_file: Path | None = _setting(
+        None, "File with the secret of `storage_key_id`, instead of `storage_secret`."
+    )
+    storage_url_style: Literal["auto", "path", "vhost"] = _setting(
+        "auto",
+        "`path`: `https://host/bucket`. `vhost`: `https://bucket.host`. `auto`: `path` if there is "
+        "an endpoint, else `vhost`.",
+    )
+    storage_tls: bool = _setting(
+        True, "Uses TLS for a `storage_endpoint` that does not say `http://` or `https://`."
+    )
+    storage_timeout_seconds: float = _setting(
+        10.0,
+        "How long the object store may take to answer a request, which is then repeated once.",
+        minimum=1,
+        maximum=600,
+    )
     ducklake_init_sql: str = _setting(
         "",
         "SQL that runs once when the engine starts, after the lake is attached: secrets, ATTACH, "

@@ -5,6 +5,7 @@
     ├── StartupError                  the server cannot start; carries the exit code
     │   ├── AddressInUse
     │   └── CatalogUnreachable
+    │       └── StorageUnreachable
     ├── InvalidRequest                malformed, or of the wrong type or count
     ├── Unsupported                   valid, but not supported
     ├── NotAuthenticated              no credentials, or wrong ones
@@ -175,6 +176,12 @@ class CatalogUnreachable(StartupError, OperationalError):
     identifier = "CATALOG_UNREACHABLE"
     exit_code = 4
     code = Code.UNAVAILABLE
+
+
+class StorageUnreachable(CatalogUnreachable):
+    """The lake's files cannot be reached, or the credentials do not allow it."""
+
+    identifier = "STORAGE_UNREACHABLE"
 
 
 class InvalidRequest(ProgrammingError):

@@ -13,6 +13,7 @@ from uuid import uuid4
 
 import duckdb
 
+from swanlake.engine.object_storage import hide_environment_keys
 from swanlake.errors import ConfigError, StartupError
 from swanlake.sql.quoting import literal
 
@@ -57,6 +58,8 @@ def open_database(
     # Otherwise the Arrow type of TIMESTAMPTZ would depend on the machine's time zone.
     opened.execute("SET GLOBAL TimeZone = 'UTC'")
     load_extensions(opened, extensions)
+    if "httpfs" in extensions:
+        hide_environment_keys(opened)
     # Those that init SQL or a client loads are checked. It cannot be allowed again.
     opened.execute("SET allow_unsigned_extensions = false")
     return opened

@@ -21,7 +21,10 @@ from swanlake.config import Settings
 from swanlake.engine.catalog_refresh import CatalogRefreshes
 from swanlake.engine.database import new_temp_directory, open_database
 from swanlake.engine.errors import may_invalidate
+from swanlake.engine.object_storage import use_object_store
 from swanlake.errors import CatalogUnreachable, StartupError
+from swanlake.lake.files.storage import is_url
+from swanlake.lake.files.storage_options import StorageOptions
 from swanlake.lake.metastore.location import LakeLocation
 from swanlake.lake.model.layout import Table
 from swanlake.sql.quoting import identifier, literal
@@ -90,6 +93,9 @@ class EngineSpec:
 
     lake: LakeLocation
     temp_directory: Path
+    #: Where the lake's files are, and how they are reached if that is an object store.
+    data_location: str = ""
+    storage: StorageOptions = field(default_factory=StorageOptions)
     init_sql: str = field(default="", repr=False)
     memory_limit: str = ""
     threads: int = 0
@@ -107,6 +113,8 @@ class EngineSpec:
         return cls(
             lake=lake,
             temp_directory=settings.temp_directory,
+            data_location=settings.data_location,
+            storage=StorageOptions.from_settings(settings),
             init_sql=settings.ducklake_init_sql,
             memory_limit=settings.duckdb_memory_limit,
             threads=settings.duckdb_threads,
@@ -187,6 +195,8 @@ class Engine:
             self._root.execute(_QUICK_RETRIES)
             self._root.execute(_CONNECTION_POOL)
             self._root.execute(_LOSSLESS)
+            if is_url(spec.data_location):
+                use_object_store(self._root, spec.storage, spec.data_location)
             if spec.scope.may_read(spec.lake.catalog):
                 self.attach(spec.lake)
             for location in spec.catalogs:

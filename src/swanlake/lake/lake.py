@@ -26,6 +26,8 @@ from swanlake.lake.commit.postgres_writer_lock import (
 )
 from swanlake.lake.commit.protocol import Retries
 from swanlake.lake.commit.writer_lock import FileWriterLock, WriterLock, writer_lock_path
+from swanlake.lake.files import storage
+from swanlake.lake.files.storage_options import StorageOptions, check_location
 from swanlake.lake.lifecycle import file_cleanup
 from swanlake.lake.lifecycle.file_cleanup import (
     DEFAULT_AGE,
@@ -80,7 +82,12 @@ class Lake:
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Self:
-        """The lake that a server with these settings works on."""
+        """The lake that a server with these settings works on.
+
+        From now on, this process reaches object stores as they say.
+        """
+        check_location(settings.data_location, "data_path")
+        storage.configure(StorageOptions.from_settings(settings))
         home = settings.home.absolute()
         return cls.open(
             settings.metabase_url or home / "catalogs",

@@ -26,6 +26,8 @@ from swanlake.config import Settings
 from swanlake.engine.host import EngineHost, EngineSeal, open_host
 from swanlake.errors import ConfigError, QueryCancelled, StartupError
 from swanlake.jobs.selection import open_runner, open_transfer_grants
+from swanlake.lake.files import storage
+from swanlake.lake.files.storage_options import check_location
 from swanlake.lake.lake import DEFAULT_CATALOG, Lake
 from swanlake.lake.metastore.base import CatalogInfo
 from swanlake.lake.metastore.passfile import remove_passfiles
@@ -81,6 +83,7 @@ class Server:
     def __init__(self, settings: Settings) -> None:
         tls = read_tls(settings)
         check_advertised_url(settings.advertised_url)
+        check_location(settings.duckling_queue_dlq_target, "duckling_queue_dlq_target")
         check_exposure(settings, settings.host, has_tls=tls is not None)
         if settings.status != "off":
             check_exposure(settings, settings.status_host, has_tls=tls is not None)
@@ -418,6 +421,7 @@ def _engine_seal(scope: Scope, files: FileRules, lake: Lake) -> EngineSeal:
 
 def _open_host(settings: Settings, lake: Lake) -> EngineHost:
     try:
+        storage.check_reachable(settings.data_location)
         catalog = lake.ensure_catalog(DEFAULT_CATALOG)
         for finding in catalog.check():
             log.warning("catalog %s: %s", catalog.name, finding)

@@ -24,7 +24,11 @@ def test_units_run_on_a_bare_python_with_the_bundle(tmp_path: Path) -> None:
         "from swanlake.jobs.spark.worker import WarmUp, WorkerSpec, connection\n"
         "from swanlake.jobs.segment_transfer import fetch\n"
         "units = ('swanlake.queue.flush.units', 'swanlake.maintenance.compaction.units')\n"
-        "WarmUp(units).run(connection(WorkerSpec(urls=True)))\n"
+        "from swanlake.lake.files.object_store import ObjectStore\n"
+        "from swanlake.lake.files.storage_options import StorageOptions\n"
+        "options = StorageOptions('http://127.0.0.1:9', 'eu', 'id', 'secret')\n"
+        "WarmUp(units).run(connection(WorkerSpec(storage=options)))\n"
+        "ObjectStore(options)\n"
         "print([name for name in ('google', 'psycopg', 'sqlalchemy') if name in sys.modules])\n"
     )
     answer = subprocess.run(

@@ -1,11 +1,12 @@
 """Our code on workers: the bundle, an archive for remote ones, and the tasks that import it.
 
 Workers on a cluster need PySpark, pyarrow, and the server's Python version and platform. The bundle
-adds the rest: SwanLake, DuckDB, and the DuckDB extensions for files at URLs.
+adds the rest: SwanLake, DuckDB, and what reaches files in an object store.
 """
 
 from __future__ import annotations
 
+import re
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import files
@@ -22,7 +23,10 @@ _PACKAGES = (
     "crc32c",
     "duckdb_extension_httpfs",
     "duckdb_extension_aws",
+    *("botocore", "jmespath", "dateutil", "six", "urllib3"),
 )
+#: Of botocore's descriptions of all services of AWS, only these are needed.
+_UNUSED = re.compile(r"botocore/data/(?!s3/)[^/]+/")
 #: Distributions that read their own metadata when they are imported.
 _WITH_METADATA = ("duckdb", "crc32c")
 
@@ -33,7 +37,8 @@ def write_bundle(path: Path) -> None:
     with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as bundle:
         for package in _PACKAGES:
             for file, name in _files(package):
-                bundle.write(file, name)
+                if not _UNUSED.match(name):
+                    bundle.write(file, name)
         for distribution in _WITH_METADATA:
             for file, name in _metadata(distribution):
                 bundle.write(file, name)

@@ -28,6 +28,7 @@ from swanlake.jobs.spark.session import SparkOptions, open_session
 from swanlake.jobs.spark.worker import WarmUp, WorkerSpec
 from swanlake.jobs.transforms.execution import Transformation, load
 from swanlake.jobs.transforms.registry import Transform
+from swanlake.lake.files import storage
 from swanlake.lake.model.layout import DataFile, Table
 
 if TYPE_CHECKING:
@@ -71,6 +72,8 @@ class Driver:
         Returns the target tables of each transform, by its key.
         """
         self._options, self._worker = options, worker
+        if worker.storage is not None:
+            storage.configure(worker.storage)
         sockets = str(Path(sys.argv[1]).parent)  # that of the socket to the server, too
         self._session = session = open_session(replace(options, socket_directory=sockets))
         if options.is_local:

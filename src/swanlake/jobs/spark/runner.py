@@ -23,6 +23,7 @@ from swanlake.jobs.spark.session import SparkOptions, check_java, environment
 from swanlake.jobs.spark.worker import WorkerSpec
 from swanlake.jobs.transforms.registry import find_transform_key
 from swanlake.lake.files.storage import is_url
+from swanlake.lake.files.storage_options import StorageOptions
 from swanlake.lake.model.layout import DataFile, Table
 
 log = logging.getLogger("swanlake.pipeline")
@@ -46,8 +47,9 @@ class SparkRunner:
         check_java(self._options)
         self._worker = WorkerSpec(
             memory_limit=settings.spark_worker_memory,
-            urls=is_url(settings.data_location),
-            init_sql=settings.ducklake_init_sql,
+            storage=StorageOptions.from_settings(settings)
+            if is_url(settings.data_location)
+            else None,
         )
         self._transform_modules = settings.transforms
         self._unit_modules = unit_modules

@@ -11,7 +11,7 @@ import pickle
 import socket
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
@@ -22,9 +22,11 @@ import pyarrow as pa
 
 from swanlake.engine.database import open_database
 from swanlake.engine.errors import may_invalidate
+from swanlake.engine.object_storage import use_object_store
 from swanlake.errors import PipelineFailed, SwanLakeError
 from swanlake.jobs.shared_directories import check_directory_visible
-from swanlake.lake.files import datafile
+from swanlake.lake.files import datafile, storage
+from swanlake.lake.files.storage_options import StorageOptions
 from swanlake.lake.model.layout import DataFile, Table
 from swanlake.lake.model.types import default_sql
 from swanlake.sql.quoting import identifier
@@ -39,11 +41,10 @@ class WorkerSpec:
 
     memory_limit: str = ""
     threads: int = 1
-    #: True if files of the lake are at URLs; ``init_sql`` may create the secrets for them.
-    urls: bool = False
+    #: How files of the lake are reached if they are in an object store.
+    storage: StorageOptions | None = None
     #: True on another machine, or in another installation, than the server.
     is_remote: bool = False
-    init_sql: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True)
@@ -153,10 +154,11 @@ def connection(spec: WorkerSpec) -> duckdb.DuckDBPyConnection:
 def _open(spec: WorkerSpec) -> duckdb.DuckDBPyConnection:
     # One directory per process: DuckDB uses the same file names in each.
     directory = scratch_directory() / f"swanlake-worker-{os.getpid()}"
-    extensions = _URL_EXTENSIONS if spec.urls else ()
+    extensions = () if spec.storage is None else _URL_EXTENSIONS
     opened = open_database(directory, spec.memory_limit, spec.threads, extensions)
-    if spec.urls:
-        opened.execute(spec.init_sql)
+    if spec.storage is not None:
+        use_object_store(opened, spec.storage)
+        storage.configure(spec.storage)
     return opened
 
 

@@ -10,14 +10,12 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum
 
 from sqlalchemy import Connection, delete, select, union_all
 
-from swanlake.errors import CatalogUnreachable
 from swanlake.lake.commit.footprint import COMMIT_ENTRY
 from swanlake.lake.files import storage
 from swanlake.lake.files.storage import Entry
@@ -32,7 +30,6 @@ DEFAULT_AGE = timedelta(days=2)
 _LOCK_SECONDS = 60.0
 #: Files deleted before the lists are updated; an interrupted run repeats at most this many.
 _BATCH_SIZE = 1000
-_THREADS = 8
 #: Where a write puts its files until they are complete.
 _WORKING_FOLDER = re.compile(r"(?:.*/)?\.swanlake-[0-9a-f]{32}")
 
@@ -91,20 +88,12 @@ def delete_files(
 ) -> list[DeletableFile]:
     """Deletes files and takes them off the lists; failures are in ``problem``."""
     done: list[DeletableFile] = []
-    with ThreadPoolExecutor(_THREADS, thread_name_prefix="swanlake-delete") as pool:
-        for start in range(0, len(files), _BATCH_SIZE):
-            batch = list(pool.map(_delete, files[start : start + _BATCH_SIZE]))
-            forget([file.path for file in batch if file.problem is None])
-            done += batch
+    for start in range(0, len(files), _BATCH_SIZE):
+        batch = files[start : start + _BATCH_SIZE]
+        problems = storage.delete_all([file.path for file in batch])
+        forget([file.path for file in batch if file.path not in problems])
+        done += [replace(file, problem=problems.get(file.path)) for file in batch]
     return done
-
-
-def _delete(file: DeletableFile) -> DeletableFile:
-    try:
-        storage.delete(file.path)
-    except CatalogUnreachable as failed:
-        return replace(file, problem=failed.message)
-    return file
 
 
 @dataclass(frozen=True)
