@@ -68,19 +68,6 @@ class Entry:
     is_folder: bool
 
 
-def check_reachable(location: str) -> None:
-    """Raises StorageUnreachable unless the files of a location can be listed, in bounded time.
-
-    A local directory that does not exist yet is created when files are written.
-    """
-    if is_url(location):
-        bucket, prefix = _split(location)
-        _store().check_bucket(bucket, prefix)
-        return
-    with _reachable(location), suppress(FileNotFoundError):
-        os.scandir(location).close()
-
-
 def entries_under(directory: str) -> Iterator[Entry]:
     """Everything below a directory; nothing if it does not exist."""
     if is_url(directory):
@@ -136,16 +123,16 @@ def file_sizes(paths: Iterable[str]) -> dict[str, int]:
 
 
 def check_reachable(directory: str) -> None:
-    """Raises CatalogUnreachable unless files can be written under the directory.
+    """Raises StorageUnreachable unless files can be written under the directory.
 
-    Of an object store, which says nothing about that, it is only checked that it answers.
+    Of an object store, which says nothing about that, it is only checked that the bucket exists and
+    that its objects can be listed.
     """
+    if is_url(directory):
+        _store().check_bucket(*_split(directory))
+        return
     with _reachable(directory):
-        if is_url(directory):
-            filesystem, _, inside = _open(directory.rstrip("/"))
-            filesystem.get_file_info(inside)
-            return
-        existing = directory
+        existing = os.path.abspath(directory)
         while not os.path.lexists(existing):  # it is created with the first file
             existing = os.path.dirname(existing)
         os.stat(existing)
