@@ -51,7 +51,8 @@ class AsyncWriter(WriterBase):
 
     async def write(self, row: Any, *, timeout: Timeout = UNSET) -> None:
         """Takes a row; waits while too many are pending. If it raises, the row is not taken."""
-        await self.write_many((row,), timeout=timeout)
+        if not self._take_now(row):
+            await self.write_many((row,), timeout=timeout)
 
     async def write_many(self, rows: Any, *, timeout: Timeout = UNSET) -> None:
         """Takes rows; if it raises, ``rows_taken`` of the error says how many were taken."""

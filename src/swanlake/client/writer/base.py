@@ -16,7 +16,7 @@ from swanlake.client.transport.deadline import Deadline
 from swanlake.client.writer.batching import RowChunk, WriterReport
 from swanlake.client.writer.rows import TargetTable
 from swanlake.client.writer.sender import WriteSender
-from swanlake.errors import RowsNotWritten, WriterTimeout
+from swanlake.errors import RowRefused, RowsNotWritten, WriterTimeout
 
 log = logging.getLogger("swanlake.client")
 
@@ -60,6 +60,17 @@ class WriterBase:
     def report(self) -> WriterReport:
         """How many rows are acknowledged, failed and pending so far."""
         return self._sender.report()
+
+    def _take_now(self, row: Any) -> bool:
+        """Takes a row if that needs no wait and raises nothing; False if it was not taken."""
+        table = self._sender.table
+        if table is None:
+            return False
+        try:
+            chunk = table.convert_row(row, self._options.columns)
+        except RowRefused:
+            return False
+        return self._sender.add_now(chunk)
 
     def _convert(self, table: TargetTable, rows: Any, *, is_arrow: bool) -> Iterable[RowChunk]:
         options = self._options

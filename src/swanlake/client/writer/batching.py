@@ -11,7 +11,7 @@ import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from swanlake._internal.backoff import backoff
 from swanlake.client.api.options import WriterOptions
@@ -54,8 +54,7 @@ class BatchShape(Protocol):
         """The contents of chunks as one Arrow table."""
 
 
-@dataclass(frozen=True, slots=True)
-class RowChunk:
+class RowChunk(NamedTuple):
     """A row, or Arrow rows, that are added to a batch together."""
 
     shape: BatchShape

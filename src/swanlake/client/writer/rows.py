@@ -37,10 +37,10 @@ class Column:
         object.__setattr__(self, "size_check", size_check(self.type))
 
     def convert(self, value: Any) -> tuple[Any, int]:
-        """The value in the column's type, and its size in bytes; raises RowRefused."""
-        size = self.size_check(value)
-        if size >= 0:
-            return value, size
+        """A value that ``size_check`` does not know, in the column's type, and its size in bytes.
+
+        Raises RowRefused.
+        """
         if value is None:
             if not self.nullable:
                 raise RowRefused(f"The column {self.name!r} takes no NULL.")
@@ -89,6 +89,7 @@ class TargetTable:
     def __init__(self, name: str, columns: Sequence[Column]) -> None:
         self.name = name
         self.columns = tuple(columns)
+        self._names = tuple(column.name for column in columns)
         self._by_name = {column.name.lower(): column for column in columns}  # as SQL reads names
         self._plans: dict[tuple[str, ...], _Plan] = {}
         self._shapes: dict[Any, RowShape] = {}
@@ -103,7 +104,10 @@ class TargetTable:
         content = []
         size = 0
         for column, index in plan.columns:
-            value, value_size = (None, 1) if index is None else column.convert(values[index])
+            value = None if index is None else values[index]
+            value_size = 1 if index is None else column.size_check(value)
+            if value_size < 0:
+                value, value_size = column.convert(value)
             content.append(value)
             size += value_size
         return RowChunk(plan.shape, tuple(content), 1, size)
@@ -123,11 +127,14 @@ class TargetTable:
         parts = [table.slice(start, step) for start in range(0, table.num_rows, step)]
         return [RowChunk(shape, part, part.num_rows, part.nbytes) for part in parts]
 
-    def _named(self, row: Any, columns: Sequence[str] | None) -> tuple[tuple[str, ...], list[Any]]:
+    def _named(
+        self, row: Any, columns: Sequence[str] | None
+    ) -> tuple[tuple[str, ...], Sequence[Any]]:
         """The names and values of a row."""
-        if isinstance(row, Mapping):
+        kind = type(row)  # the general checks take longer than the rest
+        if kind is dict or isinstance(row, Mapping):
             return tuple(row), list(row.values())
-        if dataclasses.is_dataclass(row) and not isinstance(row, type):
+        if kind is not tuple and dataclasses.is_dataclass(row) and not isinstance(row, type):
             names = field_names(type(row))
             return names, [getattr(row, name) for name in names]
         if not isinstance(row, tuple | list):
@@ -135,12 +142,12 @@ class TargetTable:
                 f"A row is a dict, a tuple or a dataclass, not {type(row).__name__}; Arrow tables "
                 "and data frames go to write_many."
             )
-        names = tuple(getattr(row, "_fields", columns or [column.name for column in self.columns]))
+        names = tuple(getattr(row, "_fields", columns or self._names))
         if len(row) != len(names):
             raise RowRefused(
                 f"The row has {len(row)} values for {len(names)} columns: {', '.join(names)}."
             )
-        return names, list(row)
+        return names, row
 
     def _plan(self, names: tuple[str, ...]) -> _Plan:
         plan = self._plans.get(names)
@@ -177,8 +184,7 @@ class TargetTable:
         column = self._by_name.get(str(name).lower())
         if column is None:
             raise RowRefused(
-                f"The table {self.name} has no column {name!r}, only "
-                f"{', '.join(column.name for column in self.columns)}."
+                f"The table {self.name} has no column {name!r}, only {', '.join(self._names)}."
             )
         return column
 

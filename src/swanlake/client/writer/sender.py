@@ -72,7 +72,9 @@ class WriteSender:
         self._post_callback = run_callback
         self._connection: Connection | None = None
         self._batcher = Batcher(options, options.producer or uuid4().hex)
-        self._condition = threading.Condition()
+        # Reentrant: an abandoned writer may be collected by a thread that holds the lock.
+        self._lock = threading.RLock()
+        self._condition = threading.Condition(self._lock)
         self._waiters = ConditionFutures()
         self._describe_waiters: list[Future[TargetTable]] = []
         self._described_at = float("-inf")
@@ -105,6 +107,16 @@ class WriteSender:
             if changed:
                 self._condition.notify_all()
         return added
+
+    def add_now(self, chunk: RowChunk) -> bool:
+        """Adds a chunk; False if there is no room, or the writer is closing or has news."""
+        check_fork()
+        with self._lock:
+            if self._closing or self._unreported or not self._batcher.has_room:
+                return False
+            if self._batcher.add(chunk, time.monotonic()):
+                self._condition.notify_all()
+        return True
 
     def when_room(self) -> Future[None]:
         """Done when there is room, or the writer is closing."""
