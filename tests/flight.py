@@ -25,13 +25,19 @@ class FlightSql:
         )
         self._headers = headers
 
-    def options(self, headers: dict[str, str] | None = None, *, seconds: float = 240) -> Any:
+    def options(
+        self,
+        headers: dict[str, str] | None = None,
+        *,
+        seconds: float = 240,
+        write_options: Any = None,
+    ) -> Any:
         named = {
             name.replace("_", "-"): value
             for name, value in (self._headers | (headers or {})).items()
         }
         pairs = [(name.encode(), value.encode()) for name, value in named.items()]
-        return flight.FlightCallOptions(timeout=seconds, headers=pairs)
+        return flight.FlightCallOptions(timeout=seconds, headers=pairs, write_options=write_options)
 
     def info(self, command: Message, **headers: str) -> Any:
         descriptor = flight.FlightDescriptor.for_command(encode(command))

@@ -75,7 +75,7 @@ class ServerProcess:
         if "--port" not in self._flags:
             command += ["--port", "0"]
         with self._log.open("ab") as log:
-            self._process = ServerProcess.popen(
+            self._process = self.popen(
                 command,
                 stdout=log,
                 stderr=log,

@@ -243,6 +243,14 @@ class Settings:
         "results spill to disk.",
         minimum=0,
     )
+    caller_memory_bytes: int = _setting(
+        0,
+        "Memory for what callers have sent or not read yet: results, parameters, uploads, rows on "
+        "their way into the queue. Beyond a caller's share, results and uploads go to disk and "
+        "parameters are refused. 0: an eighth of `duckdb_memory_limit`, or a tenth of the "
+        "machine's memory.",
+        minimum=0,
+    )
     result_ttl_seconds: float = _setting(
         600.0, "Results that are not fetched within this time are dropped.", minimum=1
     )
@@ -279,8 +287,8 @@ class Settings:
     )
     duckling_queue_max_bytes: int = _setting(
         10_000_000_000,
-        "Maximum size of all queued rows on disk. Beyond it, inserts are refused until a flush "
-        "frees space.",
+        "Maximum size of all queued rows on disk. Beyond it, or beyond the share of a table or a "
+        "caller, inserts are refused until a flush frees space.",
         minimum=1,
     )
     duckling_queue_retention_seconds: float = _setting(

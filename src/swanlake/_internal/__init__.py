@@ -2,11 +2,15 @@
 
 __all__ = [
     "addresses",
+    "arrow_memory",
+    "arrow_sizes",
     "backoff",
     "disk",
+    "fair_shares",
     "free_list",
     "lru_cache",
     "memory",
+    "memory_budget",
     "subprocess_rpc",
     "waiting",
     "worker_threads",

@@ -10,6 +10,8 @@ __all__ = ["main"]
 
 def main() -> None:
     """The entry point; names the missing package if only the client is installed."""
+    from swanlake._internal.arrow_memory import limit_arrow_memory
+
     try:
         from swanlake.cli.commands import swanlake
     except ModuleNotFoundError as missing:
@@ -20,4 +22,4 @@ def main() -> None:
             "pip install 'swanlake[server]'."
         )
     os.umask(0o077)  # files of the lake, of the server and of its children are private
-    swanlake(prog_name="swanlake")
+    swanlake(prog_name="swanlake", obj=limit_arrow_memory)

@@ -11,6 +11,8 @@ from typing import IO, Any
 import click
 
 from swanlake import config
+from swanlake._internal.arrow_memory import ARROW_HEADROOM_BYTES
+from swanlake._internal.memory import caller_bytes
 from swanlake._version import __version__
 from swanlake.cli.bench import bench
 from swanlake.cli.catalog import catalog
@@ -105,6 +107,10 @@ def serve(
     configure_logging(settings.log_level, settings.log_format)
     if supervise:
         raise SystemExit(_supervise(settings, ready_file))
+    limit_arrow_memory: Callable[[int], None] | None = click.get_current_context().obj
+    if limit_arrow_memory is not None:  # not in a program that calls the command itself
+        callers = caller_bytes(settings.caller_memory_bytes, settings.duckdb_memory_limit)
+        limit_arrow_memory(callers + ARROW_HEADROOM_BYTES)
     from swanlake.server.app import Server
     from swanlake.server.app import serve as run
     from swanlake.server.heartbeat import Heartbeat

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
+from swanlake._internal.memory_budget import MemoryAccount
 from swanlake._internal.waiting import wait
 from swanlake.errors import QueryError, QueueUnavailable, StartupError
 from swanlake.jobs.runner import FlushRunner
@@ -52,10 +53,12 @@ class DucklingQueue:
             raise StartupError(
                 f"The queue cannot use its directory {settings.root}: {unusable.strerror}."
             ) from unusable
-        self._state = QueueState(settings.limits, clock, paused=settings.pause_file.exists())
+        self._state = QueueState(
+            settings.limits, clock, settings.max_bytes, paused=settings.pause_file.exists()
+        )
         self._store = store = SegmentStore(settings.root, self._ownership.directory)
         self._dead_letters = DeadLetters(settings.dead_letters)
-        self._enqueuer = Enqueuer(self._state, store, lake, settings.max_bytes)
+        self._enqueuer = Enqueuer(self._state, store, lake)
         flusher = Flusher(lake, runner, self._dead_letters, transfer_grants)
         self._flushes = FlushExecutor(settings, self._state, store, flusher)
         self._replayer = Replayer(self._state, store, self._dead_letters, self.table_cache)
@@ -72,13 +75,16 @@ class DucklingQueue:
         batches: Iterable[Any],
         batch_id: BatchId | None = None,
         check: Callable[[], None] = lambda: None,
+        account: MemoryAccount | None = None,
     ) -> int:
         """Returns the number of rows once all of them are on disk; on an error none are.
 
         The batches have the columns of the target's layout, by position. A batch whose id was
-        enqueued before counts as enqueued and is not written again.
+        enqueued before counts as enqueued and is not written again. The account is that of
+        the caller: rows that wait in memory are charged to it, those for which it has no room go
+        to disk at once, and what is on disk counts for the caller's share of the queue.
         """
-        return self._enqueuer.enqueue(target, batches, batch_id, check)
+        return self._enqueuer.enqueue(target, batches, batch_id, check, account)
 
     def check_writable(self) -> None:
         """Raises QueueUnavailable if rows cannot be stored now; a full queue is no reason."""

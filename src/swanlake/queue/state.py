@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from queue import SimpleQueue
@@ -70,12 +70,14 @@ class FlushWaiter:
 class QueueState:
     """Feeds what happened to the coordinator, and queues the actions it decides on."""
 
-    def __init__(self, limits: Limits, clock: Callable[[], float], *, paused: bool) -> None:
+    def __init__(
+        self, limits: Limits, clock: Callable[[], float], max_bytes: int, *, paused: bool
+    ) -> None:
         self.clock = clock
         self.lock = threading.Condition()
         self.coordinator = Coordinator(limits)
         self.coordinator.paused = paused
-        self.index = SegmentIndex()
+        self.index = SegmentIndex(max_bytes)
         self.waiters: list[FlushWaiter] = []
         #: For the director to carry out; None wakes it up.
         self.actions: SimpleQueue[Action | None] = SimpleQueue()
@@ -85,19 +87,19 @@ class QueueState:
         #: True when another server has taken over the queue directory.
         self.lost_ownership = False
 
-    def record_written(self, segment: OpenSegmentFile) -> None:
-        """Rows were appended to an open segment."""
+    def record_written(self, segment: OpenSegmentFile, written: Mapping[str, int]) -> None:
+        """Rows of these callers, with these bytes, were appended to an open segment."""
         with self.lock:
-            self.index.add(segment)
+            self.index.add(segment, written)
             self._handle(Enqueued(segment.table, segment.id, segment.rows, segment.size))
 
-    def record_sealed(self, segment: SegmentFile) -> None:
+    def record_sealed(self, segment: SegmentFile, caller: str = "") -> None:
         """A segment takes no more rows; the second report of the same segment has no effect."""
         with self.lock:
             state = self.coordinator.tables.get(segment.table)
             if state is not None and any(sealed.id == segment.id for sealed in state.sealed):
                 return  # a replayed segment may also be found in the directory of a dead server
-            self.index.add(segment)
+            self.index.add(segment, {caller: segment.size} if caller else {})
             created_at = segment.header.created_at
             self._handle(Sealed(segment.table, segment.id, segment.rows, segment.size, created_at))
 

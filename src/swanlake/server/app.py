@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from swanlake._internal.addresses import is_loopback
+from swanlake._internal.memory import caller_bytes
+from swanlake._internal.memory_budget import MemoryBudget
 from swanlake._internal.waiting import POLL_SECONDS, polling, wait
 from swanlake._version import __version__
 from swanlake.access.files import FileAccess, FileRules, parse_directories
@@ -144,6 +146,9 @@ class Server:
                     spill_directory=settings.temp_directory,
                     native=NativeParts.from_setting(settings.native_statements),
                     files=files,
+                    memory=MemoryBudget(
+                        caller_bytes(settings.caller_memory_bytes, settings.duckdb_memory_limit)
+                    ),
                 ),
                 lambda: connected_peers(self.port),
             )

@@ -72,6 +72,14 @@ def flight_errors() -> Iterator[None]:
         raise_flight_error(error)
     except flight.FlightError:
         raise
+    except MemoryError:
+        raise_flight_error(
+            SwanLakeError(
+                "The server has no memory left for the call. Try again later.",
+                identifier="CALLER_MEMORY_EXHAUSTED",
+                code=Code.UNAVAILABLE,
+            )
+        )
     except Exception as bug:
         log.exception("a request failed unexpectedly")
         raise_flight_error(

@@ -149,8 +149,8 @@ class SwanLakeService(flight.FlightServerBase):
                 statements = ingest_statements(command)
                 affected = session.ingest(run, rows, statements, transaction_id(command))
             elif isinstance(command, messages.CommandPreparedStatementQuery):
-                prepared = session.prepared(command.prepared_statement_handle)
-                prepared.bound = binding.batches_of(reader.read_all())
+                handle = command.prepared_statement_handle
+                prepared = session.bind(run, handle, reader.to_reader())
                 response = messages.DoPutPreparedStatementResult(
                     prepared_statement_handle=prepared.handle
                 )
@@ -184,7 +184,7 @@ class SwanLakeService(flight.FlightServerBase):
 
 def _execute_bound(session: Session, run: Run, ticket: messages.TicketBoundStatement) -> Outcome:
     """Executes the statement of a ticket, by its text or its handle, with the rows bound to it."""
-    bound = binding.rows_of(ticket.parameters) if ticket.parameters else None
+    bound = session.decode_parameters(ticket.parameters) if ticket.parameters else None
     transaction = transaction_id(ticket)
     if ticket.prepared_statement_handle:
         prepared = session.prepared(ticket.prepared_statement_handle)

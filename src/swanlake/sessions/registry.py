@@ -37,6 +37,8 @@ log = logging.getLogger("swanlake.sessions")
 
 #: An address is not reused by another connection sooner than this after the last call.
 _RECENT_SECONDS = 10.0
+#: Results that a session may leave unfetched; beyond it, the oldest are dropped.
+_MAX_UNFETCHED = 256
 
 
 @dataclass
@@ -195,6 +197,18 @@ class SessionRegistry:
         result.run.has_reader = True
         with self._lock:
             self._results[result.handle] = result
+            forgotten = self._find_forgotten(result.run.session)
+            for old in forgotten:
+                del self._results[old.handle]
+        for old in forgotten:
+            old.abandon(QueryCancelled("The session has too many results that were not fetched."))
+
+    def _find_forgotten(self, session: SessionKey) -> list[ResultStream | PendingResult]:
+        """The oldest unfetched results of a session beyond the limit: each may hold a file."""
+        if len(self._results) <= _MAX_UNFETCHED:
+            return []
+        waiting = [one for one in self._results.values() if one.run.session == session]
+        return waiting[:-_MAX_UNFETCHED]
 
     def take_result(self, handle: bytes, identity: str) -> ResultStream | PendingResult:
         """The result of a ticket; each can be taken once."""
@@ -376,6 +390,7 @@ class SessionRegistry:
             orphans = [s for s in self._results.values() if s.run.session == session.key]
             for stream in orphans:
                 del self._results[stream.handle]
+            orphans += [s for s in self._delivering.values() if s.run.session == session.key]
             lifetime = time.monotonic() - session.created
             self._metrics.closed[reason] += 1
             self._metrics.lifetime_seconds_total += lifetime

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from swanlake._internal.memory_budget import MemoryBudget
 from swanlake.access.files import FileRules
 from swanlake.engine.host import EngineHost
 from swanlake.lake.lake import Lake
@@ -78,6 +80,8 @@ class SessionServices:
     #: The files that statements may name.
     files: FileRules = field(default_factory=FileRules)
     activity: Activity = field(default_factory=Activity)
+    #: What is kept in memory for callers.
+    memory: MemoryBudget = field(default_factory=lambda: MemoryBudget(sys.maxsize))
     #: How sessions write to the lake; each retry of a statement counts as ``repeated``.
     writes: StatementCounters = field(
         default_factory=lambda: StatementCounters("native", "extension", "repeated")

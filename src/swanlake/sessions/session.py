@@ -106,7 +106,7 @@ class Session:
         self._announce(run, "; ".join(texts))
         with (
             self._statement_lock(run, transaction),
-            receive_upload(run, reader, self._services) as rows,
+            receive_upload(run, reader, self._engine.buffer) as rows,
         ):
             run.rows = self._bound.load(run, texts, rows)
             return run.rows
@@ -125,6 +125,16 @@ class Session:
         prepared = self.describe(run, sql, transaction)
         self._prepared[prepared.handle] = prepared
         return prepared
+
+    def bind(self, run: Run, handle: bytes, reader: Any) -> PreparedStatement:
+        """Binds a stream of rows to a prepared statement."""
+        prepared = self.prepared(handle)
+        prepared.bound = binding.receive_rows(reader, self._engine.memory.open(), run.check)
+        return prepared
+
+    def decode_parameters(self, stream: bytes) -> list[Any]:
+        """The rows of an Arrow stream inside a message, to be bound to a statement."""
+        return binding.decode_rows(stream, self._engine.memory.open())
 
     def was_quick(self, prepared: PreparedStatement) -> bool:
         """True if the latest execution of a prepared statement ended at once."""
@@ -214,7 +224,7 @@ class Session:
                 return self._executor.run_all(run, prepared.statements).affected or 0
             order = binding.arrange(reader.schema, last.parameters)
             arranged = binding.bindable_reader(reader, order)
-            with receive_upload(run, arranged, self._services) as rows:
+            with receive_upload(run, arranged, self._engine.buffer) as rows:
                 outcome = self._bound.run_bulk(run, prepared.statements, rows, rows.schema)
             if outcome.stream is not None:
                 outcome.stream.close()
@@ -300,6 +310,7 @@ class Session:
         if self._closed:
             return
         self._closed = True
+        self._prepared.clear()  # and the rows that are bound to them
         stop = QueryCancelled(f"The session was closed ({reason}).")
         deadline = time.monotonic() + _CLOSE_TIMEOUT
 

@@ -75,6 +75,8 @@ def _memory(view: ServerView) -> Facts:
         "engines": [asdict(memory) for memory in services.host.memory()],
         "result_bytes": view.registry.result_bytes,
         "queue_bytes": services.queue.memory_bytes,
+        "caller_limit_bytes": services.memory.limit,
+        "caller_bytes": services.memory.held(),
         "arrow_bytes": pa.total_allocated_bytes(),
         "cached_tables": len(services.queue.table_cache),
     }

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.flight as flight
 import pytest
 
 from swanlake.lake.lake import Lake
+from swanlake.protocol import messages
+from tests.flight import FlightSql
 from tests.integration.queue.queries import (
     Start,
     count,
@@ -222,6 +226,34 @@ def test_paused_queue_accepts_rows_until_full(start_server: Start) -> None:
         assert written(cursor, "INSERT INTO duckling_queue.t (i) VALUES (5)") == 1
         flush(cursor)
         assert rows(cursor, "SELECT i FROM t ORDER BY i") == [(1,), (2,), (3,), (4,), (5,)]
+
+
+def test_full_table_and_caller_leave_room_for_others(start_server: Start) -> None:
+    server = start_server(DUCKLING_QUEUE_MAX_BYTES="100000")
+    mallory, alice = (
+        FlightSql(server.url, authorization=f"Basic {b64encode(name).decode()}")
+        for name in (b"mallory:", b"alice:")
+    )
+
+    def queue_rows(connection: FlightSql, table: str, size: int) -> None:
+        sql = f"INSERT INTO duckling_queue.{table} SELECT repeat('x', {size})"
+        connection.put(messages.CommandStatementUpdate(query=sql))
+
+    for table in ("a", "b", "c"):
+        mallory.query(f"CREATE TABLE {table} (s VARCHAR)")
+    mallory.query("CALL duckling_queue_pause()")
+    queue_rows(mallory, "a", 85_000)
+    with pytest.raises(flight.FlightUnavailableError, match=r"QUEUE_FULL: .* for swanlake.main.a"):
+        queue_rows(alice, "a", 1)
+    with pytest.raises(flight.FlightUnavailableError, match=r"QUEUE_FULL: .* from mallory"):
+        queue_rows(mallory, "b", 1)
+    queue_rows(alice, "b", 20_000)
+    with pytest.raises(flight.FlightUnavailableError, match="QUEUE_FULL"):
+        queue_rows(alice, "c", 1)  # now it is full
+    mallory.query("CALL duckling_queue_resume(); CALL duckling_queue_flush()")
+    queue_rows(mallory, "a", 1)
+    counts = mallory.query("SELECT (SELECT count(*) FROM a) AS a, (SELECT count(*) FROM b) AS b")
+    assert counts.to_pylist() == [{"a": 1, "b": 1}]
 
 
 # ---- by themselves -------------------------------------------------------------------------------

@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -77,11 +78,16 @@ class Queue:
             queue_table(),
             SegmentStore(root, root / "server"),
             lambda: 1.0,
-            lambda segment: self.written.append((segment, segment.rows)),
+            self._record_written,
             self.sealed.append,
         )
+        self.bytes_by_caller: Counter[str] = Counter()
         self._pool = ThreadPoolExecutor(16)
         self._waiting = threading.Semaphore(0)
+
+    def _record_written(self, segment: OpenSegmentFile, written: Mapping[str, int]) -> None:
+        self.written.append((segment, segment.rows))
+        self.bytes_by_caller.update(written)
 
     def append(
         self,
@@ -466,3 +472,11 @@ def test_batch_sent_twice_is_written_once(queue: Queue, disk: Disk) -> None:
         future.result(PATIENCE)
     queue.append(2, ingest=BatchId("p", 7))
     assert sorted(queue.values()) == [1, 2, 3]
+
+
+def test_bytes_are_reported_by_caller(tmp_path: Path) -> None:
+    queue = Queue(tmp_path)
+    queue.writer.append(numbers(1, 2), ONE, None, lambda: None, "alice")
+    queue.writer.append(numbers(3), ONE, None, lambda: None, "bob")
+    queue.writer.append(numbers(4), ONE, None, lambda: None)
+    assert queue.bytes_by_caller == {"alice": 16, "bob": 8}

@@ -10,8 +10,10 @@ from typing import Any
 import duckdb
 import pytest
 
+from swanlake._internal.memory_budget import MemoryBudget
 from swanlake.errors import QueryCancelled, SwanLakeError
 from swanlake.sessions.ids import SessionKey
+from swanlake.sessions.results.spill import SpillBuffer
 from swanlake.sessions.results.stream import ResultStream
 from swanlake.sessions.run import Run, Watchdog
 
@@ -26,15 +28,14 @@ def connection() -> Iterator[duckdb.DuckDBPyConnection]:
 
 @pytest.fixture
 def stream(connection: duckdb.DuckDBPyConnection, tmp_path: Path) -> Iterator[ResultStream]:
-    watchdog = Watchdog()
+    watchdog, memory = Watchdog(), MemoryBudget(1 << 30).account("alice")
     connection.execute(f"SELECT range AS i FROM range({ROWS})")
     stream = ResultStream(
         Run(watchdog, SessionKey("alice", "s1")),
         connection,
         activity=lambda: None,
         report=lambda error: False,
-        memory_limit=1 << 20,
-        spill_directory=tmp_path,
+        buffer=lambda schema: SpillBuffer(schema, 1 << 20, tmp_path, memory.open()),
     )
     yield stream
     stream.close()

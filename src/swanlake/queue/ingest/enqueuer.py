@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -10,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from swanlake._internal.memory_budget import Charge, MemoryAccount, MemoryBudget
 from swanlake.errors import InvalidRequest, QueueUnavailable
 from swanlake.lake.lake import Lake
 from swanlake.lake.model.ids import uuid7
@@ -27,16 +29,17 @@ from swanlake.queue.storage.store import OpenSegmentFile, SegmentStore
 _BUFFERED_BYTES = 4 * 1024 * 1024
 #: Of one name in a path, on the file systems in use.
 _MAX_NAME_BYTES = 255
+#: For rows that are no caller's, such as those of a test.
+_UNLIMITED = MemoryBudget(sys.maxsize).account("")
 
 
 class Enqueuer:
     """Writes rows to segments: small inserts share an open one, large ones get their own."""
 
-    def __init__(self, state: QueueState, store: SegmentStore, lake: Lake, max_bytes: int) -> None:
+    def __init__(self, state: QueueState, store: SegmentStore, lake: Lake) -> None:
         self._state = state
         self._store = store
         self._lake = lake
-        self._max_bytes = max_bytes
         self._writers: dict[TableRef, TableWriter] = {}
         self.deduplicator = Deduplicator(self._read_ingested)
         #: Inserts under way, guarded by the state's lock.
@@ -48,17 +51,19 @@ class Enqueuer:
         batches: Iterable[Any],
         batch_id: BatchId | None,
         check: Callable[[], None],
+        account: MemoryAccount | None = None,
     ) -> int:
         """Returns the number of rows once all of them are on disk; on an error none are."""
         _check_directory(target.layout.directory)
-        with self._counted():
+        caller = account.caller if account else ""
+        with self._counted(target.table, caller):
             if batch_id is None:
-                return self._write(target, iter(batches), None, check)
+                return self._write(target, iter(batches), None, check, account)
             self._state.wait_for_recovery(check)
             with self.deduplicator.admit(target.table, batch_id, check) as is_new:
                 if not is_new:
                     return sum(batch.num_rows for batch in batches)
-                return self._write(target, iter(batches), batch_id, check)
+                return self._write(target, iter(batches), batch_id, check, account)
 
     @property
     def waiting_bytes(self) -> int:
@@ -75,10 +80,10 @@ class Enqueuer:
             self._writer(action.table).seal(segment)
 
     @contextmanager
-    def _counted(self) -> Iterator[None]:
+    def _counted(self, table: TableRef, caller: str) -> Iterator[None]:
         """Counts an insert, so that a shutdown keeps the directory until it ends."""
         with self._state.lock:
-            self._check_accepting()
+            self._check_accepting(table, caller)
             self.running += 1
         try:
             yield
@@ -95,14 +100,14 @@ class Enqueuer:
         if self._state.stopping.is_set():
             raise shutting_down()
 
-    def _check_accepting(self) -> None:
+    def _check_accepting(self, table: TableRef, caller: str) -> None:
         self.check_open()
-        held = self._state.index.bytes
-        if held >= self._max_bytes:
+        refusal = self._state.index.find_refusal(table, caller)
+        if refusal:
             raise QueueUnavailable(
-                f"The queue holds {held:,} bytes that are not in the lake yet, and "
-                f"duckling_queue_max_bytes is {self._max_bytes:,}. Nothing was written. "
-                "Retry in a few seconds; `CALL duckling_queue_status()` says what it waits for.",
+                f"{refusal}, and duckling_queue_max_bytes is {self._state.index.tables.limit:,}. "
+                "Nothing was written. Retry in a few seconds; `CALL duckling_queue_status()` says "
+                "what it waits for.",
                 identifier="QUEUE_FULL",
             )
 
@@ -112,19 +117,34 @@ class Enqueuer:
         batches: Iterator[Any],
         batch_id: BatchId | None,
         check: Callable[[], None],
+        account: MemoryAccount | None,
+    ) -> int:
+        with (account or _UNLIMITED).open() as memory:
+            return self._write_charged(target, batches, batch_id, check, memory)
+
+    def _write_charged(
+        self,
+        target: CachedTable,
+        batches: Iterator[Any],
+        batch_id: BatchId | None,
+        check: Callable[[], None],
+        memory: Charge,
     ) -> int:
         buffered: list[Any] = []
         size = 0
         for batch in batches:
             buffered.append(batch)
             size += batch.nbytes
-            if size > _BUFFERED_BYTES:
-                return self._write_segment(target, chain(buffered, batches), batch_id, check)
+            if size > _BUFFERED_BYTES or not memory.add(batch.nbytes):
+                return self._write_segment(
+                    target, chain(buffered, batches), batch_id, check, memory.caller
+                )
         buffered = [batch for batch in buffered if batch.num_rows]
         if not buffered:
             return 0
         rows = buffered[0] if len(buffered) == 1 else pa.concat_batches(buffered)
-        self._writer(target.table).append(rows, target.layout, batch_id, check)
+        writer = self._writer(target.table)
+        writer.append(rows, target.layout, batch_id, check, memory.caller)
         return int(rows.num_rows)
 
     def _write_segment(
@@ -133,6 +153,7 @@ class Enqueuer:
         batches: Iterator[Any],
         batch_id: BatchId | None,
         check: Callable[[], None],
+        caller: str,
     ) -> int:
         """Streams rows into a segment of their own, which is invisible until it is complete."""
         first = next(batches)
@@ -145,7 +166,7 @@ class Enqueuer:
         header = SegmentHeader(uuid7(), target.table, self._state.clock())
         schema = header.schema(first.schema, target.layout.columns)
         segment = self._store.write_sealed(header, schema, checked())
-        self._state.record_sealed(segment)
+        self._state.record_sealed(segment, caller)
         return segment.rows
 
     def _writer(self, table: TableRef) -> TableWriter:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -34,6 +35,7 @@ class _PendingWrite:
     batch: Any
     layout: Table
     batch_id: BatchId | None
+    caller: str
     #: Set when the rows are written or refused, or when the caller is to write the next group.
     woken: threading.Event = field(default_factory=threading.Event)
     done: bool = False
@@ -48,7 +50,7 @@ class TableWriter:
         table: TableRef,
         store: SegmentStore,
         clock: Callable[[], float],
-        on_written: Callable[[OpenSegmentFile], None],
+        on_written: Callable[[OpenSegmentFile, Mapping[str, int]], None],
         on_sealed: Callable[[OpenSegmentFile], None],
     ) -> None:
         self._table = table
@@ -70,10 +72,15 @@ class TableWriter:
             return sum(entry.batch.nbytes for entry in self._waiting)
 
     def append(
-        self, batch: Any, layout: Table, batch_id: BatchId | None, check: Callable[[], None]
+        self,
+        batch: Any,
+        layout: Table,
+        batch_id: BatchId | None,
+        check: Callable[[], None],
+        caller: str = "",
     ) -> None:
         """Returns when the rows are on disk; raises if they are not."""
-        entry = _PendingWrite(batch, layout, batch_id)
+        entry = _PendingWrite(batch, layout, batch_id, caller)
         with self._lock:
             self._waiting.append(entry)
             writes = not self._writing
@@ -164,7 +171,7 @@ class TableWriter:
                 except QueueUnavailable:
                     self._seal()  # a file whose write failed is not appended to again
                     raise
-                self._on_written(segment)
+                self._on_written(segment, _bytes_by_caller(entries))
         except Exception as failure:  # noqa: BLE001 - every caller of the group raises it
             error = failure
         for entry in entries:
@@ -179,6 +186,14 @@ class TableWriter:
                 self._table, layout, arrow_schema, self._clock()
             )
         return self._segment
+
+
+def _bytes_by_caller(entries: list[_PendingWrite]) -> Mapping[str, int]:
+    written: Counter[str] = Counter()
+    for entry in entries:
+        if entry.caller:
+            written[entry.caller] += entry.batch.nbytes
+    return written
 
 
 def _combined(

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 
+from swanlake._internal.arrow_sizes import decoded_bytes
+from swanlake._internal.memory_budget import Charge
 from swanlake.errors import InvalidRequest
+from swanlake.sessions.results.uploads import batch_too_large
 
 #: The prefix of the DuckDB variable that holds the value of a parameter.
 VARIABLE_PREFIX = "__swanlake_bound_"
+_PARAMETERS = "The parameters"
 _MAX_DIGITS = 38
 #: Arrow types whose Python values DuckDB binds exactly, and their SQL types.
 _PLAIN_TYPES: dict[Any, str] = {
@@ -159,17 +163,42 @@ def _plain_value(scalar: Any) -> Any | None:
     return duckdb.Value(value, duckdb.sqltype(sql_type))
 
 
-def batches_of(table: Any) -> list[Any]:
-    """The batches of bound rows: at least one, which has the columns."""
-    return table.to_batches() or [pa.RecordBatch.from_pylist([], schema=table.schema)]
+class BoundRows(list[Any]):
+    """The batches of bound rows: at least one. Their memory is charged as long as they exist."""
+
+    def __init__(self, schema: Any, batches: Iterable[Any], memory: Charge) -> None:
+        super().__init__(batches)
+        if not self:
+            self.append(pa.RecordBatch.from_pylist([], schema=schema))
+        self._memory = memory
 
 
-def rows_of(stream: bytes) -> list[Any]:
-    """The batches of an Arrow stream inside a message."""
+def receive_rows(reader: Any, memory: Charge, check: Callable[[], None]) -> BoundRows:
+    """The rows of a stream, which ends with the first batch that is too much for the caller."""
+
+    def batches() -> Iterator[Any]:
+        for batch in reader:
+            check()
+            memory.demand(batch.nbytes, _PARAMETERS)
+            yield batch
+
     try:
+        return BoundRows(reader.schema, batches(), memory)
+    except MemoryError as bomb:
+        raise batch_too_large(_PARAMETERS) from bomb
+    except pa.ArrowException as broken:
+        raise InvalidRequest(f"The parameters cannot be read: {broken}.") from broken
+
+
+def decode_rows(stream: bytes, memory: Charge) -> BoundRows:
+    """The rows of an Arrow stream inside a message, if the caller may have their memory."""
+    try:
+        memory.demand(decoded_bytes(stream), _PARAMETERS)
         with pa.ipc.open_stream(stream) as reader:
-            return batches_of(reader.read_all())
-    except (pa.ArrowException, OSError):
+            return BoundRows(reader.schema, reader, memory)
+    except MemoryError as bomb:
+        raise batch_too_large(_PARAMETERS) from bomb
+    except (ValueError, pa.ArrowException, OSError):
         raise InvalidRequest("The parameters are not an Arrow stream.") from None
 
 

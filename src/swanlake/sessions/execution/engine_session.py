@@ -38,6 +38,7 @@ from swanlake.lake.model.layout import Table, folded
 from swanlake.sessions.execution.catalogs import LakeCatalogs
 from swanlake.sessions.execution.client_rows import ClientRows
 from swanlake.sessions.execution.names import NameResolver, TableName
+from swanlake.sessions.results.spill import SpillBuffer
 from swanlake.sessions.results.stream import ResultStream
 from swanlake.sessions.run import Run
 from swanlake.sessions.services import SessionServices
@@ -65,6 +66,7 @@ class EngineSession:
         self._scope = Scope.from_identity(identity)
         self.transaction = TransactionState()
         self.client_rows = ClientRows()
+        self.memory = services.memory.account(identity.name)
         #: The result that DuckDB still produces on the connection.
         self.live: ResultStream | None = None
         self._on_activity = on_activity
@@ -134,6 +136,13 @@ class EngineSession:
             self.connection.execute(step)
         self.connection.execute(statement.parsed, parameters)
 
+    def buffer(self, schema: Any) -> SpillBuffer:
+        """A buffer for rows of a client: in memory within the caller's share, beyond it on disk."""
+        services = self.services
+        return SpillBuffer(
+            schema, services.result_buffer_bytes, services.spill_directory, self.memory.open()
+        )
+
     def stream(self, run: Run, connection: duckdb.DuckDBPyConnection) -> ResultStream:
         """The result of the statement that the connection has just executed."""
         return ResultStream(
@@ -141,8 +150,7 @@ class EngineSession:
             connection,
             activity=self._on_activity,
             report=self._report,
-            memory_limit=self.services.result_buffer_bytes,
-            spill_directory=self.services.spill_directory,
+            buffer=self.buffer,
             in_transaction=self.transaction.open,
         )
 

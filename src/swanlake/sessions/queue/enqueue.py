@@ -26,7 +26,9 @@ from swanlake.sessions.execution.names import TableName
 from swanlake.sessions.execution.router import Enqueue, enqueue_head, refused
 from swanlake.sessions.queue.passthrough import ArrowPassthrough, ClientRowPlans
 from swanlake.sessions.queue.tables import QueueTables, Views
+from swanlake.sessions.results.spill import SpillBuffer
 from swanlake.sessions.results.stream import Outcome
+from swanlake.sessions.results.uploads import spill_failed
 from swanlake.sessions.run import Run
 from swanlake.sessions.staging_tables import StagingTable, StagingTables
 from swanlake.sql.builtins import with_builtins
@@ -57,7 +59,7 @@ class EnqueueExecutor:
         self._staging = StagingTables(session, "__duckling_queue_staging_", checks_storable=True)
         self._client_rows = ClientRowPlans()
         #: The rows of several INSERTs that are stored together.
-        self._batches: list[tuple[CachedTable, Any]] | None = None
+        self._batch: _Batch | None = None
 
     @property
     def creates_tables(self) -> bool:
@@ -91,32 +93,25 @@ class EnqueueExecutor:
             )
 
     def _store(self, run: Run, staging: StagingTable, rows: Iterator[Any]) -> int:
-        if self._batches is not None:
-            batches = list(rows)
-            self._batches += [(staging.target, batch) for batch in batches]
-            return sum(batch.num_rows for batch in batches)
+        if self._batch is not None:
+            return self._batch.add(staging.target, rows)
         batch_id = run.batch_id(staging.display_name)
-        return self._queue.enqueue(staging.target, rows, batch_id, run.check)
+        account = self._session.memory
+        return self._queue.enqueue(staging.target, rows, batch_id, run.check, account)
 
     @contextmanager
     def one_batch(self, run: Run) -> Iterator[None]:
         """Stores the rows of all INSERTs of the block together, at its end."""
-        self._batches = []
+        batch = self._batch = _Batch(self._session)
         try:
             yield
-            batches = self._batches
+            if batch.target is not None and batch.rows:
+                batch_id = run.batch_id(batch.target.table.full_name)
+                account = self._session.memory
+                self._queue.enqueue(batch.target, batch.rows, batch_id, run.check, account)
         finally:
-            self._batches = None
-        if not batches:
-            return
-        target = batches[-1][0]
-        if any(other.layout.columns != target.layout.columns for other, _ in batches):
-            raise CommitConflict(
-                f"The table {target.table.full_name} was changed during the INSERT. No row was "
-                "stored; send the rows again."
-            )
-        batch_id = run.batch_id(target.table.full_name)
-        self._queue.enqueue(target, (batch for _, batch in batches), batch_id, run.check)
+            self._batch = None
+            batch.close()
 
     def accepts_client_rows(self, statement: Statement) -> bool:
         """True for an INSERT whose client rows go into the queue without DuckDB."""
@@ -206,6 +201,39 @@ class EnqueueExecutor:
             if isinstance(error, duckdb.BinderException) and plan.statement.has_conflict_clause:
                 raise refused("ON CONFLICT cannot go through the queue") from None
             raise plan.staging.explain_error(error) from None
+
+
+class _Batch:
+    """The rows of several INSERTs into one table, in memory or on disk."""
+
+    def __init__(self, session: EngineSession) -> None:
+        self._session = session
+        self.target: CachedTable | None = None
+        self.rows: SpillBuffer | tuple[()] = ()
+
+    def add(self, target: CachedTable, rows: Iterator[Any]) -> int:
+        """Adds the rows of one INSERT; returns their number."""
+        if self.target is not None and self.target.layout.columns != target.layout.columns:
+            raise CommitConflict(
+                f"The table {target.table.full_name} was changed during the INSERT. No row was "
+                "stored; send the rows again."
+            )
+        self.target = target
+        count = 0
+        for batch in rows:
+            if isinstance(self.rows, tuple):
+                self.rows = self._session.buffer(batch.schema)
+            try:
+                self.rows.append(batch)
+            except OSError as full:
+                raise spill_failed("The INSERT", full) from full
+            count += batch.num_rows
+        return count
+
+    def close(self) -> None:
+        """Frees memory and disk."""
+        if isinstance(self.rows, SpillBuffer):
+            self.rows.close()
 
 
 def _returning(connection: duckdb.DuckDBPyConnection, statement: Statement) -> Statement:

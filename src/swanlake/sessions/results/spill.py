@@ -10,22 +10,24 @@ from typing import Any
 
 import pyarrow as pa
 
+from swanlake._internal.memory_budget import Charge
+
 
 class SpillBuffer:
-    """Batches in memory up to a limit, and beyond it in unlinked temporary files."""
+    """Batches in memory as long as a limit and their charge allow, then in unlinked files."""
 
-    def __init__(self, schema: Any, memory_limit: int, directory: Path) -> None:
+    def __init__(self, schema: Any, memory_limit: int, directory: Path, memory: Charge) -> None:
         self._schema = schema
         self._memory_limit = memory_limit
         self._directory = directory
-        self._memory_bytes = 0
+        self._memory = memory
         #: Record batches and files of batches, oldest first.
         self._parts: deque[Any] = deque()
 
     @property
     def memory_bytes(self) -> int:
         """The bytes of the batches that are in memory."""
-        return self._memory_bytes
+        return self._memory.bytes
 
     @property
     def spilled(self) -> bool:
@@ -36,20 +38,22 @@ class SpillBuffer:
         last = self._parts[-1] if self._parts else None
         if isinstance(last, _SpillFile) and last.writable:
             last.write(batch)
-        elif self._memory_bytes + batch.nbytes <= self._memory_limit:
+        elif self._fits(batch.nbytes):
             self._parts.append(batch)
-            self._memory_bytes += batch.nbytes
         else:
             file = _SpillFile(self._schema, self._directory)
             self._parts.append(file)
             file.write(batch)
+
+    def _fits(self, size: int) -> bool:
+        return self._memory.bytes + size <= self._memory_limit and self._memory.add(size)
 
     def take(self) -> Any | None:
         """The oldest batch, or None when the buffer is empty."""
         while self._parts:
             first = self._parts[0]
             if not isinstance(first, _SpillFile):
-                self._memory_bytes -= first.nbytes
+                self._memory.release(first.nbytes)
                 return self._parts.popleft()
             batch = first.read()
             if batch is not None:
@@ -68,7 +72,7 @@ class SpillBuffer:
             if isinstance(part, _SpillFile):
                 part.close()
         self._parts.clear()
-        self._memory_bytes = 0
+        self._memory.release()
 
 
 class _SpillFile:

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -56,8 +55,7 @@ class ResultStream:
         *,
         activity: Callable[[], None],
         report: Callable[[Exception], bool],
-        memory_limit: int,
-        spill_directory: Path,
+        buffer: Callable[[Any], SpillBuffer],
         in_transaction: bool = False,
     ) -> None:
         """Reads the result of the statement that ``connection`` has just executed."""
@@ -78,7 +76,7 @@ class ResultStream:
         self._reader: Any = connection.to_arrow_reader(batch_rows)
         self._format = WireFormat(self._reader.schema)
         self.schema = self._format.schema
-        self._buffer = SpillBuffer(self.schema, memory_limit, spill_directory)
+        self._buffer = buffer(self.schema)
         self._rows = 0
         # One batch is read ahead, so that a statement that fails at once fails in its execution.
         # DuckDB fills its batches: a short one is the last, and one more read ends the statement.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,16 +11,15 @@ import pyarrow as pa
 from swanlake.errors import InvalidRequest, QueryError, SwanLakeError
 from swanlake.sessions.results.spill import SpillBuffer
 from swanlake.sessions.run import Run
-from swanlake.sessions.services import SessionServices
 
 
 @contextmanager
-def receive_upload(run: Run, reader: Any, services: SessionServices) -> Iterator[Any]:
+def receive_upload(run: Run, reader: Any, buffer: Callable[[Any], SpillBuffer]) -> Iterator[Any]:
     """All rows that a client sends, received before the statement begins.
 
     A slow client so blocks only its own session, not DuckDB or the writer lock of a catalog.
     """
-    rows = SpillBuffer(reader.schema, services.result_buffer_bytes, services.spill_directory)
+    rows = buffer(reader.schema)
     try:
         _receive(run, reader, rows)
         yield pa.RecordBatchReader.from_batches(reader.schema, rows)
@@ -35,10 +34,26 @@ def _receive(run: Run, reader: Any, rows: SpillBuffer) -> None:
             rows.append(batch)
     except SwanLakeError:  # first: a timeout is an OSError as well
         raise
+    except MemoryError as bomb:
+        raise batch_too_large("The upload") from bomb
     except pa.ArrowException as broken:
         raise InvalidRequest(f"The upload cannot be read: {broken}.") from broken
     except OSError as full:
-        raise QueryError(
-            f"The upload could not be written to disk: {full}.", identifier="UPLOAD_SPILL_FAILED"
-        ) from full
+        raise spill_failed("The upload", full) from full
     run.check()  # an upload that broke off looks complete to its reader
+
+
+def spill_failed(what: str, error: OSError) -> QueryError:
+    """The error for rows of a client that could not be kept on disk."""
+    return QueryError(
+        f"{what} could not be written to disk: {error}.", identifier="UPLOAD_SPILL_FAILED"
+    )
+
+
+def batch_too_large(what: str) -> InvalidRequest:
+    """The error for a batch that Arrow has no memory to decode."""
+    return InvalidRequest(
+        f"{what} cannot be decoded: a batch needs more memory than the server has for it, once it "
+        "is decompressed. Send smaller batches.",
+        identifier="CALLER_MEMORY_EXHAUSTED",
+    )
