@@ -187,6 +187,7 @@ class Run:
             self._has_ended = True
             self.error = error
         self._on_end(self)
+        self.error = None  # its traceback would keep the rows of the statement in memory
 
     @property
     def has_ended(self) -> bool:
