@@ -53,17 +53,28 @@ REQUIRED_RATIO = 0.95
 #: The pure modules, and the unit tests of each.
 TESTS = {
     "access/grant_text.py": ["access/test_grant_text.py"],
+    "access/identity.py": ["access/test_identity.py"],
     "access/login_limiter.py": ["access/test_login_limiter.py"],
     "access/login_tokens.py": ["access/test_secrets.py"],
+    "access/policy.py": ["access/test_policy.py"],
     "client/pool/core.py": ["client/test_pool_core.py"],
     "client/writer/batching.py": ["client/test_batching.py"],
     "lake/commit/commit_queue.py": ["lake/test_commit_queue.py"],
     "lake/commit/conflicts.py": ["lake/test_conflicts.py"],
+    "lake/commit/snapshot_history.py": ["lake/test_snapshot_history.py"],
     "maintenance/compaction/plan.py": ["maintenance/test_compaction_plan.py"],
     "maintenance/triggers.py": ["maintenance/test_triggers.py"],
+    "queue/batch_ids.py": ["queue/test_batch_ids.py"],
     "queue/coordinator.py": ["queue/test_coordinator.py"],
     "queue/ingest/deduplication.py": ["queue/test_batch_ids.py"],
     "sessions/execution/router.py": ["sessions/test_router.py"],
+    "sql/expansion.py": ["sql/test_expansion.py"],
+    "sql/expressions.py": ["sql/test_expressions.py"],
+    "sql/insert.py": ["sql/test_insert_head.py"],
+    "sql/last_commit.py": ["sql/test_last_commit.py"],
+    "sql/reads.py": ["sql/test_reads.py"],
+    "sql/references.py": ["sql/test_references.py"],
+    "sql/safe_text.py": ["sql/test_safe_text.py"],
 }
 #: A run may take this many times the time without a mutant, and at least so many seconds.
 TIMEOUT_FACTOR, MIN_TIMEOUT = 5.0, 10.0

@@ -309,7 +309,7 @@ class FaultHarness:
                 self.sql("CALL duckling_queue_flush()")
             return not self.segments_on_disk()
 
-        eventually(is_empty, 60)
+        eventually(is_empty)
 
     def count_ids(self, table: str = "t") -> Counter[int]:
         """The number of rows per id in a table, counted by stock DuckDB."""

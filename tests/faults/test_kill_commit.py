@@ -455,4 +455,4 @@ def _hold_sqlite_lock(address: LakeAddress, info: CatalogInfo, pipe: Any) -> Non
 
 def _wait_for_ten_commits(done: list[Committed]) -> None:
     goal = len(done) + 10
-    eventually(lambda: len(done) >= goal, 60)
+    eventually(lambda: len(done) >= goal)

@@ -146,7 +146,7 @@ def test_killed_server_is_reported(start_server: Callable[..., ServerProcess]) -
 
     def kill_during_the_run() -> None:
         with connect(own_server.url) as client:
-            eventually(lambda: client.status()["sessions"]["active"] >= 2, 60)
+            eventually(lambda: client.status()["sessions"]["active"] >= 2)
         own_server.kill()
 
     killer = threading.Thread(target=kill_during_the_run)
@@ -189,7 +189,7 @@ def test_interrupted_run_removes_its_tables(server: ServerProcess) -> None:
             stderr=subprocess.PIPE,
         )
         try:
-            eventually(lambda: client.query(tables).scalar() >= 3, 60)
+            eventually(lambda: client.query(tables).scalar() >= 3)
             run.send_signal(signal.SIGINT)
             output, errors = run.communicate(timeout=60)
         finally:

@@ -147,7 +147,7 @@ def test_jobs_run_concurrently(runner: SparkRunner, tmp_path: Path) -> None:
     ]
     for thread in threads:
         thread.start()
-    eventually(lambda: all(mark.exists() for mark in marks), 60)
+    eventually(lambda: all(mark.exists() for mark in marks))
     for mark in marks:
         mark.unlink()
     for thread in threads:
@@ -192,7 +192,7 @@ def test_killed_jvm_is_replaced(runner: SparkRunner, tmp_path: Path) -> None:
 
     thread = threading.Thread(target=wait)
     thread.start()
-    eventually(mark.exists, 60)
+    eventually(mark.exists)
     the_jvm(runner).kill()
     thread.join(60)
     assert len(failures) == 1
@@ -204,7 +204,7 @@ def test_killed_jvm_is_replaced(runner: SparkRunner, tmp_path: Path) -> None:
 def test_killed_driver_is_replaced_and_its_jvm_ends(runner: SparkRunner) -> None:
     family = below(runner)
     os.kill(family[0].pid, signal.SIGKILL)
-    eventually(lambda: not any(one.is_running() for one in family[1:]), 60)
+    eventually(lambda: not any(one.is_running() for one in family[1:]))
     when_ready(runner)
 
 
@@ -214,7 +214,7 @@ def test_closed_runner_leaves_no_process(runner: SparkRunner) -> None:
     family = below(runner)
     assert "java" in [one.name() for one in family]
     runner.close()
-    eventually(lambda: not any(one.is_running() for one in family), 60)
+    eventually(lambda: not any(one.is_running() for one in family))
     with pytest.raises(PipelineUnavailable):
         runner.run([Refused()], "run after the end")
 

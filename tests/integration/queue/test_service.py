@@ -19,12 +19,15 @@ from swanlake.lake.lake import Lake
 from swanlake.lake.model.table_ref import TableRef
 from swanlake.lake.model.types import ColumnSpec
 from swanlake.lake.read.table_cache import CachedTable
+from swanlake.queue import director
 from swanlake.queue.flush.flusher import Flusher, FlushReport
 from swanlake.queue.service import DucklingQueue
 from swanlake.queue.settings import QueueSettings
+from swanlake.queue.storage.ownership import lease_name
 from swanlake.queue.storage.store import SegmentFile
+from tests.waiting import eventually
 
-PATIENCE = 30.0
+PATIENCE = 240.0
 
 
 class HeldFlush:
@@ -136,3 +139,24 @@ def test_flushed_segment_is_retained_for_a_reader(
     assert queued_rows(queue, target) == 0
     queue.release_reader(reader)
     assert list(queue.settings.root.rglob("*.arrows")) == []
+
+
+def test_queue_that_another_server_took_over_refuses_rows(
+    sales: Lake, queue: DucklingQueue, target: CachedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other server acquired the lease while this one could not confirm it."""
+    monkeypatch.setattr(director, "_HEARTBEAT_SECONDS", 0.0)
+    queue.enqueue(target, numbers(1))
+    own, others = queue._leases, sales.leases()
+    name = lease_name(queue._ownership.directory)
+
+    def take_over() -> bool:
+        own.release(name)
+        return others.acquire(name)  # unless a heartbeat was faster
+
+    eventually(take_over)
+    eventually(lambda: queue._state.lost_ownership)
+    with pytest.raises(QueueUnavailable, match=r"took its queue over\. Restart it"):
+        queue.enqueue(target, numbers(2))
+    assert queue.flush()[0].rows == 1
+    others.close()

@@ -24,7 +24,7 @@ from swanlake.queue.ingest import deduplication
 from swanlake.queue.ingest.deduplication import Deduplicator
 from tests.unit.queue.samples import queue_table
 
-PATIENCE = 30.0
+PATIENCE = 240.0
 TABLE = queue_table()
 NUMBERS = st.integers(0, 60)
 NAMES = st.text(st.characters(codec="utf-8"), max_size=10) | st.sampled_from(
@@ -59,6 +59,15 @@ def test_consecutive_numbers_are_one_interval() -> None:
     ranges.add(0, 999_998)
     ranges.add(999_999, 999_999)
     assert ranges.intervals == [(0, 999_999)]
+
+
+def test_set_contains_only_the_batches_that_were_added() -> None:
+    ids = BatchIdSet()
+    assert BatchId("p", 1) not in ids
+    ids.add(BatchId("p", 1))
+    assert BatchId("p", 1) in ids
+    assert BatchId("p", 2) not in ids
+    assert BatchId("q", 1) not in ids
 
 
 @given(st.sets(NUMBERS), st.sets(NUMBERS))

@@ -25,7 +25,7 @@ from swanlake.queue.storage.store import SUFFIX, OpenSegmentFile, SegmentStore
 from tests.unit.queue.samples import layout, numbers, queue_table, values_of
 from tests.waiting import eventually
 
-PATIENCE = 30.0
+PATIENCE = 240.0
 ONE = layout()
 OTHER = layout(Column(1, "i", "int64"), Column(2, "s", "varchar"))
 
@@ -183,6 +183,27 @@ def test_concurrent_appends_share_the_next_write(queue: Queue, disk: Disk) -> No
     assert sorted(queue.values()) == list(range(9))
     [segment] = queue.found()
     assert [batch.rows for batch in segment.batches] == [1, 8]
+
+
+def test_one_write_has_a_limited_number_of_rows(
+    queue: Queue, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More rows than the limit in one append are a write of their own."""
+    monkeypatch.setattr(writer, "_MAX_GROUP_ROWS", 4)
+    disk.is_slow = True
+    appends = [queue.append_later(0)]
+    disk.await_sync()
+    for values in ([1, 2], [3, 4], [5], [6, 7, 8, 9, 10], [11]):
+        appends.append(queue.append_later(*values))
+        while len(queue.writer._waiting) < len(appends) - 1:
+            queue.await_waiting()
+    for _ in range(5):
+        disk.end_sync()
+    for future in appends:
+        future.result(PATIENCE)
+    [segment] = queue.found()
+    assert [batch.rows for batch in segment.batches] == [1, 4, 1, 5, 1]
+    assert queue.values() == list(range(12))
 
 
 def test_batches_that_share_a_write_keep_their_ids(queue: Queue, disk: Disk) -> None:

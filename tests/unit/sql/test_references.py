@@ -40,6 +40,11 @@ def named(sql: str) -> list[tuple[str, ...]]:
         ("FROM duckling_queue_t.x", []),
         ("SELECT duckling_queue(1.5)", []),
         ("CALL duckling_queue_flush()", []),
+        ("duckling_queue.t", [("duckling_queue", "t")]),
+        ("SELECT duckling_queue.*", []),
+        ("SELECT duckling_queue.t.*", [("duckling_queue", "t")]),
+        ("FROM duckling_queue.", []),
+        ("FROM duckling_queue", []),
     ],
 )
 def test_names_of_the_catalog_are_found_and_nothing_else(

@@ -53,7 +53,7 @@ class Ownership:
         self._descriptor = descriptor
         content = {"machine": _machine(), "host": socket.gethostname(), "pid": os.getpid()}
         os.write(descriptor, json.dumps(content).encode())
-        leases.acquire(_lease_name(self.directory))
+        leases.acquire(lease_name(self.directory))
         unnamed.rename(self.directory)
         for directory in changed - {str(unnamed)}:
             fsync_path(directory)
@@ -63,7 +63,7 @@ class Ownership:
         with suppress(OSError):
             os.utime(self._descriptor)
         try:
-            return self._leases.acquire(_lease_name(self.directory))
+            return self._leases.acquire(lease_name(self.directory))
         except CatalogUnreachable:
             return True  # no other server can take the lease either
 
@@ -78,7 +78,7 @@ class Ownership:
                 continue
             if descriptor is None:
                 continue
-            lease = _lease_name(directory)
+            lease = lease_name(directory)
             try:
                 if self._is_silent(directory / _OWNER) and self._leases.acquire(lease):
                     try:
@@ -93,7 +93,7 @@ class Ownership:
         """Gives the directory up for adoption; deletes it if it is empty."""
         self._remove_empty(self.directory)
         with suppress(CatalogUnreachable):
-            self._leases.release(_lease_name(self.directory))
+            self._leases.release(lease_name(self.directory))
         os.close(self._descriptor)
 
     def _is_silent(self, owner: Path) -> bool:
@@ -171,7 +171,8 @@ class Adoption:
         self._on_adopted(segment)
 
 
-def _lease_name(directory: Path) -> str:
+def lease_name(directory: Path) -> str:
+    """The lease that the owner of a queue directory holds."""
     return f"queue:{directory.name}"
 
 
