@@ -68,13 +68,7 @@ TESTS = {
     "queue/coordinator.py": ["queue/test_coordinator.py"],
     "queue/ingest/deduplication.py": ["queue/test_batch_ids.py"],
     "sessions/execution/router.py": ["sessions/test_router.py"],
-    "sql/expansion.py": ["sql/test_expansion.py"],
-    "sql/expressions.py": ["sql/test_expressions.py"],
-    "sql/insert.py": ["sql/test_insert_head.py"],
-    "sql/last_commit.py": ["sql/test_last_commit.py"],
-    "sql/reads.py": ["sql/test_reads.py"],
     "sql/references.py": ["sql/test_references.py"],
-    "sql/safe_text.py": ["sql/test_safe_text.py"],
 }
 #: A run may take this many times the time without a mutant, and at least so many seconds.
 TIMEOUT_FACTOR, MIN_TIMEOUT = 5.0, 10.0

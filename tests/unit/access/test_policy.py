@@ -86,6 +86,7 @@ READERS = """
     WITH x AS (SELECT 1) SELECT * FROM x
     SELECT lower('A'), now(), list_value(1), sum(i) FROM range(3) t(i)
     SELECT current_setting('TimeZone')
+    SELECT version()
     EXPLAIN SELECT 1
     PREPARE p AS SELECT 1
     EXECUTE p
@@ -120,6 +121,7 @@ READERS = """
     ALTER VIEW IF EXISTS v RENAME TO w
     COMMENT ON TABLE t IS 'x'
     COMMENT ON COLUMN t.i IS 'x'
+    DROP VIEW IF EXISTS duckdb_tables
     DROP TABLE t
     FROM read_csv('/srv/files/a.csv')
     FROM read_parquet(['/srv/files/a', '/srv/files/b/*.parquet'], union_by_name = true)
@@ -130,6 +132,8 @@ WRITERS = """
     CREATE TABLE t (i INTEGER)
     CREATE OR REPLACE VIEW v AS SELECT 1
     CREATE MACRO twice(x) AS 2 * x
+    CREATE MACRO temp.lower(x) AS x
+    CREATE MACRO temp.main.lower(x) AS x
     CREATE SCHEMA s
     VACUUM
     ANALYZE
@@ -139,6 +143,7 @@ ADMINS = """
     SET memory_limit = '1GB'
     SET GLOBAL TimeZone = 'UTC'
     SET default_order = 'desc'
+    SET SESSION threads = 1
     RESET threads
     PRAGMA memory_limit = '1GB'
     PRAGMA enable_profiling
@@ -146,6 +151,7 @@ ADMINS = """
     SET s3_secret_access_key = 'x'
     SELECT current_setting('s3_secret_access_key')
     SELECT current_setting('s3_' || 'secret_access_key')
+    SELECT current_setting(['s3_secret_access_key', 'TimeZone'])
     ATTACH 'x.db'
     ATTACH ':memory:' AS m
     ATTACH 'host=evil' AS p (TYPE postgres, SECRET swanlake_metabase)
@@ -157,6 +163,7 @@ ADMINS = """
     CHECKPOINT
     FORCE CHECKPOINT
     CREATE SECRET s (TYPE s3)
+    CREATE SECRET (TYPE s3)
     CREATE OR REPLACE PERSISTENT SECRET s (TYPE s3)
     DROP SECRET s
     CALL enable_logging('QueryLog')
@@ -179,11 +186,18 @@ ADMINS = """
     CALL ducklake_add_data_files('lake', 't', 'x.parquet')
     FROM __ducklake_metadata_lake.ducklake_snapshot
     FROM "__DuckLake_Metadata_lake".ducklake_snapshot
+    INSERT INTO t FROM __ducklake_metadata_lake.ducklake_snapshot
+    CREATE TABLE t AS FROM __ducklake_metadata_lake.ducklake_snapshot
+    CREATE VIEW v AS FROM __ducklake_metadata_lake.ducklake_snapshot
+    COPY __ducklake_metadata_lake.ducklake_snapshot TO '/srv/files/x'
+    INSERT INTO t VALUES ('/srv/home/catalogs/lake.sqlite')
+    SELECT '/srv/home/catalogs/lake.sqlite'
     FROM read_text('/etc/passwd')
     FROM read_csv /* x */ ('/etc/passwd')
     FROM "read_csv"('/etc/passwd')
     FROM read_csv('/srv/files/../../etc/passwd')
     FROM read_csv('/srv/files/' || 'a')
+    FROM read_csv(['/srv/files/a', '/etc/passwd'])
     FROM read_csv($1)
     FROM read_csv(e'/srv/files/a')
     FROM glob('/*')
@@ -198,6 +212,7 @@ ADMINS = """
     CREATE TEMP MACRO m() AS TABLE FROM duckdb_secrets()
     COPY (FROM duckdb_secrets()) TO '/srv/files/x'
     COPY t TO '/etc/x'
+    COPY t TO $1
     COPY t TO 's3://bucket/open/../data/x'
     EXPLAIN FROM duckdb_secrets()
     PREPARE p AS FROM duckdb_secrets()
@@ -219,6 +234,8 @@ REFUSED = """
     CREATE SCHEMA __ducklake_metadata_lake.s
     ALTER TABLE __ducklake_metadata_lake.t ADD COLUMN i INTEGER
     COPY __ducklake_metadata_lake.t FROM 'x.csv'
+    ALTER TABLE t RENAME TO __ducklake_metadata_lake
+    CREATE MACRO m() AS TABLE FROM __ducklake_metadata_lake.t
     USE __ducklake_metadata_lake
     SET search_path = '__ducklake_metadata_lake'
     CALL postgres_execute('__ducklake_metadata_lake', 'DROP TABLE t')
@@ -233,9 +250,11 @@ REFUSED = """
     ALTER TABLE t RENAME TO duckdb_columns
     CREATE SCHEMA IF NOT EXISTS lake.information_schema
     COPY t TO '/srv/home/catalogs/lake.sqlite'
+    COPY t TO '/srv/home/catalogs/lake.sqlite' (DELIMITER ';')
     COPY t TO '/srv/home/x/../catalogs/lake.sqlite'
     EXPORT DATABASE '/srv/home/catalogs'
     ATTACH '/srv/home/catalogs/lake.sqlite' (TYPE sqlite)
+    CALL sqlite_attach('/srv/home/catalogs/lake.sqlite')
     ATTACH 'ducklake:sqlite:/srv/home/catalogs/lake.sqlite' AS l
     FROM arrow_scan(1, 2, 3)
     INSERT INTO t FROM pandas_scan(1)
@@ -285,7 +304,13 @@ def test_every_listed_function_exists(functions: frozenset[str]) -> None:
 
 @pytest.mark.parametrize(
     "sql",
-    ["FROM read_csv('/srv/files/a.csv')", "COPY t TO '/srv/files/a.csv'", "FROM glob('/srv/*')"],
+    [
+        "FROM read_csv('/srv/files/a.csv')",
+        "FROM read_csv($1)",
+        "COPY t TO '/srv/files/a.csv'",
+        "COPY t TO $1",
+        "FROM glob('/srv/*')",
+    ],
 )
 def test_files_are_closed_unless_they_are_opened(
     connection: duckdb.DuckDBPyConnection, functions: frozenset[str], sql: str
@@ -294,6 +319,22 @@ def test_files_are_closed_unless_they_are_opened(
     assert not is_allowed(connection, functions, sql, WRITER, closed)
     assert is_allowed(connection, functions, sql, WRITER, all_open)
     assert is_allowed(connection, functions, sql, ADMIN, closed)
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("VACUUM", r"The reader ana may not use VACUUM: it needs the role writer\.$"),
+        ("CHECKPOINT", r"The reader ana may not use CHECKPOINT: it needs the role admin\.$"),
+        ("SET default_order = 'desc'", r"all sessions; use SET SESSION default_order\.$"),
+        ("SET threads = 1", r"may not change threads for all sessions\.$"),
+    ],
+)
+def test_refusal_says_what_is_needed(
+    connection: duckdb.DuckDBPyConnection, sql: str, message: str
+) -> None:
+    with pytest.raises(AccessDenied, match=message):
+        check(facts(connection, sql), READER, AccessRules())
 
 
 def test_space_that_only_the_parser_knows_hides_no_function(

@@ -57,11 +57,10 @@ def test_base_newer_than_the_newest_snapshot_is_a_conflict(newest: int) -> None:
 
 def test_only_unknown_snapshots_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshot_history, "head_query", lambda store, after: after)
-    store: Any = None
-    history = SnapshotHistory(3)
-    assert history.query(store) == 3
+    history: Any = SnapshotHistory(3)
+    assert history.query(None) == 3
     seen(history, (3, ""), (4, ""), (5, ""))
-    assert history.query(store) == 5
+    assert history.query(None) == 5
 
 
 def test_snapshot_without_changes_has_none() -> None:
