@@ -87,6 +87,13 @@ class FlushRunner(Runner, Protocol):
         """The files with a transform's results, by target table; on an error none remain."""
 
 
+class ServerRunner(FlushRunner, Protocol):
+    """The runner of a server, which tells its state."""
+
+    def status(self) -> RunnerStatus:
+        """Whether it can run units now."""
+
+
 class WithoutTransforms:
     """The transform methods of a runner without Spark: there are no transforms."""
 

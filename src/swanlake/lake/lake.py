@@ -19,6 +19,7 @@ from uuid import UUID
 from swanlake.config import Settings
 from swanlake.lake.catalog import Catalog
 from swanlake.lake.commit.commit_queue import CommitQueue, CommitQueueStatus
+from swanlake.lake.commit.counters import CommitCounters
 from swanlake.lake.commit.postgres_writer_lock import (
     LockConnections,
     PostgresWriterLock,
@@ -64,6 +65,7 @@ class Lake:
         self._open_catalogs: dict[UUID, Catalog] = {}
         #: By storage name: another catalog may get the name of a dropped one.
         self._commit_queues: dict[str, CommitQueue] = {}
+        self.commit_counters = CommitCounters()
         self._lock_connections: LockConnections | None = None
 
     @classmethod
@@ -136,7 +138,7 @@ class Lake:
         with self._lock:
             if storage_name not in self._commit_queues:
                 self._commit_queues[storage_name] = CommitQueue(
-                    self._writer_lock(storage_name), self._retries.timeout
+                    self._writer_lock(storage_name), self._retries.timeout, self.commit_counters
                 )
             return self._commit_queues[storage_name]
 

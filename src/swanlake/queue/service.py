@@ -16,6 +16,7 @@ from swanlake.lake.lake import Lake
 from swanlake.lake.model.table_ref import TableRef
 from swanlake.lake.read.table_cache import CachedTable, TableCache
 from swanlake.queue.batch_ids import BatchId
+from swanlake.queue.counters import QueueCounters
 from swanlake.queue.director import Director
 from swanlake.queue.flush.dead_letters import DeadLetter, DeadLetters
 from swanlake.queue.flush.executor import FlushExecutor
@@ -60,7 +61,10 @@ class DucklingQueue:
         self._dead_letters = DeadLetters(settings.dead_letters)
         self._enqueuer = Enqueuer(self._state, store, lake)
         flusher = Flusher(lake, runner, self._dead_letters, transfer_grants)
-        self._flushes = FlushExecutor(settings, self._state, store, flusher)
+        self.counters = QueueCounters()
+        self._flushes = FlushExecutor(
+            settings, self._state, store, flusher, self.counters.count_flush
+        )
         self._replayer = Replayer(self._state, store, self._dead_letters, self.table_cache)
         adoption = Adoption(
             self._ownership, store, self._state.record_sealed, self._dead_letters.add_unreadable
@@ -84,7 +88,14 @@ class DucklingQueue:
         the caller: rows that wait in memory are charged to it, those for which it has no room go
         to disk at once, and what is on disk counts for the caller's share of the queue.
         """
-        return self._enqueuer.enqueue(target, batches, batch_id, check, account)
+        started = time.monotonic()
+        try:
+            rows = self._enqueuer.enqueue(target, batches, batch_id, check, account)
+        except QueueUnavailable:
+            self.counters.inserts.increment("refused")
+            raise
+        self.counters.count_insert(rows, time.monotonic() - started)
+        return rows
 
     def check_writable(self) -> None:
         """Raises QueueUnavailable if rows cannot be stored now; a full queue is no reason."""

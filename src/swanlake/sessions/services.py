@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import sys
-import threading
-from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from swanlake._internal.counts import Counts
 from swanlake._internal.memory_budget import MemoryBudget
 from swanlake.access.files import FileRules
 from swanlake.engine.host import EngineHost
@@ -15,24 +14,6 @@ from swanlake.lake.lake import Lake
 from swanlake.maintenance.service import Maintenance
 from swanlake.queue.service import DucklingQueue
 from swanlake.sessions.activity import Activity
-
-
-class StatementCounters:
-    """Counters by name; safe for many threads."""
-
-    def __init__(self, *names: str) -> None:
-        self._lock = threading.Lock()
-        self._counts: Counter[str] = Counter(dict.fromkeys(names, 0))
-
-    def increment(self, name: str) -> None:
-        """Adds one."""
-        with self._lock:
-            self._counts[name] += 1
-
-    def as_dict(self) -> dict[str, int]:
-        """The current counts."""
-        with self._lock:
-            return dict(self._counts)
 
 
 @dataclass(frozen=True)
@@ -83,10 +64,6 @@ class SessionServices:
     #: What is kept in memory for callers.
     memory: MemoryBudget = field(default_factory=lambda: MemoryBudget(sys.maxsize))
     #: How sessions write to the lake; each retry of a statement counts as ``repeated``.
-    writes: StatementCounters = field(
-        default_factory=lambda: StatementCounters("native", "extension", "repeated")
-    )
+    writes: Counts = field(default_factory=lambda: Counts("native", "extension", "repeated"))
     #: Queries answered from the metadata, and those that the engine had to run after all.
-    reads: StatementCounters = field(
-        default_factory=lambda: StatementCounters("metadata", "repeated")
-    )
+    reads: Counts = field(default_factory=lambda: Counts("metadata", "repeated"))

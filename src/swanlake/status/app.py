@@ -9,27 +9,22 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from swanlake.errors import SwanLakeError
-from swanlake.status import console, login_page, probes
-from swanlake.status.blocking import BlockingCalls, Snapshot
+from swanlake.status import console, exposition, login_page, probes
+from swanlake.status.blocking import BlockingCalls
 from swanlake.status.context import StatusContext
-from swanlake.status.document import LakeFacts
 from swanlake.status.guard import Guard
 from swanlake.status.logins import Identify, Logins
 from swanlake.status.responses import error_response
 from swanlake.status.site import Site
 from swanlake.status.view import ServerView
 
-#: Threads for calls into the server, and for checks of credentials: neither waits for the other.
-_CALL_THREADS, _LOGIN_THREADS = 4, 2
-#: How old the facts about the lake may be.
-_LAKE_SECONDS = 10.0
+#: Checks of credentials have threads of their own: they wait for no other call.
+_LOGIN_THREADS = 2
 
 
 def create_app(view: ServerView, site: Site, identify: Identify) -> Starlette:
     """The application: every route, behind the checks of every request."""
-    calls = BlockingCalls("swanlake-status-call", _CALL_THREADS)
-    lake_facts = Snapshot(lambda: LakeFacts.read(view), calls, max_age=_LAKE_SECONDS)
-    context = StatusContext(view, calls, lake_facts)
+    context = StatusContext.open(view)
     logins = Logins(
         identify,
         BlockingCalls("swanlake-status-login", _LOGIN_THREADS),
@@ -39,6 +34,7 @@ def create_app(view: ServerView, site: Site, identify: Identify) -> Starlette:
     return Starlette(
         routes=[
             *probes.routes(context),
+            *exposition.routes(context),
             *login_page.routes(logins, site),
             *console.routes(context),
         ],

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from swanlake.engine.instance import EngineMemory
 from swanlake.status.blocking import BlockingCalls, Snapshot
 from swanlake.status.document import LakeFacts
+from swanlake.status.statements import StatementCounters
 from swanlake.status.view import ServerView
+
+_CALL_THREADS = 4
+#: How old the facts about the lake and the engines may be.
+_LAKE_SECONDS, _ENGINE_SECONDS = 10.0, 2.0
 
 
 @dataclass(frozen=True)
@@ -18,3 +24,21 @@ class StatusContext:
     calls: BlockingCalls
     #: The lake as it was some seconds ago.
     lake_facts: Snapshot[LakeFacts]
+    #: The memory of the engines, likewise: a busy engine may take its time to tell.
+    engines: Snapshot[tuple[EngineMemory, ...]]
+    #: The statements that ended since the server started.
+    statements: StatementCounters
+
+    @classmethod
+    def open(cls, view: ServerView) -> StatusContext:
+        """Begins to count statements."""
+        statements = StatementCounters()
+        view.registry.services.activity.add_listener(statements.count)
+        calls = BlockingCalls("swanlake-status-call", _CALL_THREADS)
+        return cls(
+            view,
+            calls,
+            Snapshot(lambda: LakeFacts.read(view), calls, max_age=_LAKE_SECONDS),
+            Snapshot(lambda: tuple(view.host.memory()), calls, max_age=_ENGINE_SECONDS),
+            statements,
+        )

@@ -21,7 +21,6 @@ from swanlake.lake.lifecycle.history import MaintenanceEntry
 from swanlake.lake.metastore.base import CatalogInfo
 from swanlake.queue.flush.dead_letters import DeadLetter
 from swanlake.queue.status import TableStatus
-from swanlake.sessions.run import Run
 from swanlake.status.health import HealthReport
 from swanlake.status.view import ServerView
 
@@ -64,6 +63,7 @@ def _server_facts(view: ServerView) -> Facts:
     }
     if view.health.is_running:
         facts["health"] = health_facts(view.health.report(), with_details=True)
+    facts["pipeline"] = asdict(view.runner.status())
     return facts
 
 
@@ -127,7 +127,13 @@ def status_facts(view: ServerView, identity: Identity) -> Facts:
     elif view.health.is_running:
         facts["health"] = health_facts(view.health.report(), with_details=False)
     facts["caller"] = {"name": identity.name, "role": str(identity.role)}
-    facts["statements"] = [_statement(run) for run in _visible_runs(view, identity)]
+    activity = view.registry.services.activity
+    facts["statements"] = {
+        "running": [_plain(each) for each in activity.running(identity)],
+        "errors": [_plain(each) for each in activity.errors(identity, _MAX_ENTRIES)],
+        "slow": [_plain(each) for each in activity.slow(identity, _MAX_ENTRIES)],
+    }
+    facts["open_sessions"] = [_plain(each) for each in activity.sessions(identity)]
     facts["queue"] = {
         "paused": view.queue.is_paused,
         "tables": [
@@ -153,21 +159,11 @@ def lake_facts(facts: LakeFacts, identity: Identity) -> Facts:
     }
 
 
-def _visible_runs(view: ServerView, identity: Identity) -> list[Run]:
-    runs = [
-        run
-        for run in view.registry.running()
-        if identity.is_admin or run.session.identity == identity.name
-    ]
-    return sorted(runs, key=lambda run: run.started)
-
-
-def _statement(run: Run) -> Facts:
+def _plain(value: Any) -> Facts:
+    """A dataclass as values that JSON can hold."""
     return {
-        "query_id": run.query_id,
-        "user": run.session.identity,
-        "session_id": run.session.id,
-        "seconds": round(run.seconds, 3),
+        name: each.isoformat() if isinstance(each, datetime) else each
+        for name, each in asdict(value).items()
     }
 
 

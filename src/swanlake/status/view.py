@@ -10,7 +10,7 @@ from enum import StrEnum
 from swanlake._version import __version__
 from swanlake.config import Settings
 from swanlake.engine.host import EngineHost
-from swanlake.jobs.runner import FlushRunner
+from swanlake.jobs.runner import ServerRunner
 from swanlake.lake.lake import Lake
 from swanlake.maintenance.scheduler import Scheduler
 from swanlake.maintenance.service import Maintenance
@@ -34,7 +34,7 @@ class ServerView:
     settings: Settings
     registry: SessionRegistry
     scheduler: Scheduler
-    runner: FlushRunner
+    runner: ServerRunner
     health: HealthMonitor
     #: The URL of the Flight service; empty until it listens.
     find_url: Callable[[], str]

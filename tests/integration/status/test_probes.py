@@ -123,6 +123,8 @@ def test_status_json_has_all_for_an_admin(server: ServerProcess) -> None:
     [queued] = facts["queue"]["tables"]
     assert queued["table"] == "swanlake.main.t"
     assert queued["rows"] == 2
+    assert len(facts["statements"]["slow"]) >= 2
+    assert facts["pipeline"]["state"] == "ready"
     eventually(lambda: _catalogs(server) == ["swanlake"])
     assert facts["lake"]["dead_letters"] == {"count": 0, "rows": 0, "newest": []}
 
@@ -146,9 +148,12 @@ def test_status_json_shows_others_only_what_is_theirs(tmp_path: Path) -> None:
         address = f"{server.status_url}/status.json"
         facts = httpx.get(address, headers={"authorization": f"Bearer {token}"}).json()
         assert facts.keys() == {
-            *("version", "state", "health", "caller", "statements", "queue", "lake")
+            *("version", "state", "health", "caller", "statements", "open_sessions"),
+            *("queue", "lake"),
         }
         assert facts["queue"]["tables"] == []
+        assert facts["statements"] == {"running": [], "errors": [], "slow": []}
+        assert facts["open_sessions"] == []
         assert [catalog["name"] for catalog in facts["lake"]["catalogs"]] == ["sales"]
         assert all("detail" not in check for check in facts["health"]["checks"])
         assert httpx.get(address).status_code == 401

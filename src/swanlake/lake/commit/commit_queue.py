@@ -17,6 +17,7 @@ from typing import Protocol
 
 from swanlake._internal.waiting import POLL_SECONDS, wait
 from swanlake.errors import CommitLockTimeout, SwanLakeError
+from swanlake.lake.commit.counters import COMMITTED, EXCLUSIVE, CommitCounters
 from swanlake.lake.commit.protocol import Committed
 from swanlake.lake.commit.writer_lock import WriterLock, WriterLockTimeout
 from swanlake.lake.model.operations import Commit
@@ -72,9 +73,15 @@ class _Writer:
 class CommitQueue:
     """One exclusive writer, or one group of commits, at a time; waiters have a deadline."""
 
-    def __init__(self, writer_lock: WriterLock, timeout_seconds: float) -> None:
+    def __init__(
+        self,
+        writer_lock: WriterLock,
+        timeout_seconds: float,
+        counters: CommitCounters | None = None,
+    ) -> None:
         self._writer_lock = writer_lock
         self._timeout = timeout_seconds
+        self._counters = counters or CommitCounters()
         self._lock = threading.Lock()
         self._writers: deque[_Writer] = deque()
 
@@ -93,10 +100,13 @@ class CommitQueue:
                 held.__enter__()
             except WriterLockTimeout:
                 raise self._timed_out() from None
+            locked_at = time.monotonic()
             try:
                 yield
             finally:
                 held.__exit__(None, None, None)
+                seconds = time.monotonic() - locked_at
+                self._counters.count(EXCLUSIVE, locked_at - writer.arrived_at, seconds)
         finally:
             self._leave([writer])
 
@@ -114,8 +124,12 @@ class CommitQueue:
         if writer.outcome is None:
             self._commit_first(writer, check, commit_all)
         if isinstance(writer.outcome, BaseException):
+            if isinstance(writer.outcome, SwanLakeError):
+                self._counters.outcomes.increment(writer.outcome.identifier)
             raise writer.outcome
         assert writer.outcome is not None
+        held = writer.outcome.lock_held_seconds
+        self._counters.count(COMMITTED, time.monotonic() - writer.arrived_at - held, held)
         return writer.outcome
 
     def status(self, catalog: str) -> CommitQueueStatus | None:

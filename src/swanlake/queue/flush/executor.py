@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import duckdb
@@ -23,9 +24,16 @@ class FlushExecutor:
     """Runs flushes on a thread pool and reports their outcome to the queue's state."""
 
     def __init__(
-        self, settings: QueueSettings, state: QueueState, store: SegmentStore, flusher: Flusher
+        self,
+        settings: QueueSettings,
+        state: QueueState,
+        store: SegmentStore,
+        flusher: Flusher,
+        count: Callable[[FlushReport | None, float], None] = lambda report, seconds: None,
     ) -> None:
+        """``count`` is called after each flush, with its seconds; without a report it failed."""
         self._state = state
+        self._count = count
         self._store = store
         self._flusher = flusher
         self._keeps_flushed = settings.retention_seconds > 0
@@ -87,11 +95,14 @@ class FlushExecutor:
 
     def _flush_recorded(self, action: Flush, segments: Sequence[SegmentFile]) -> FlushReport:
         run = self.journal.begin(action.table, segments)
+        started = time.monotonic()
         try:
             report = self._flusher.flush(action.table, segments)
         except BaseException as error:
+            self._count(None, time.monotonic() - started)
             self.journal.end(run, error=_one_line(error))
             raise
+        self._count(report, time.monotonic() - started)
         self.journal.end(run, report)
         return report
 

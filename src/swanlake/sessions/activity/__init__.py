@@ -6,6 +6,7 @@ answers questions about all of it, as far as the caller may know.
 
 from swanlake.sessions.activity.activity import Activity
 from swanlake.sessions.activity.records import (
+    OK,
     Cancelled,
     FinishedStatement,
     RunningStatement,
@@ -14,6 +15,7 @@ from swanlake.sessions.activity.records import (
 )
 
 __all__ = [
+    "OK",
     "Activity",
     "Cancelled",
     "FinishedStatement",

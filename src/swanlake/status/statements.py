@@ -1,0 +1,24 @@
+"""What statements have done since the server started, for metrics and charts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from swanlake._internal.counts import Counts
+from swanlake._internal.histogram import SHORT, Histogram
+from swanlake.sessions.activity import OK, FinishedStatement
+
+
+@dataclass(frozen=True)
+class StatementCounters:
+    """Counts and durations of the statements that ended."""
+
+    seconds: Histogram = field(default_factory=lambda: Histogram(SHORT))
+    outcomes: Counts = field(default_factory=lambda: Counts(OK))
+    rows: Counts = field(default_factory=lambda: Counts("rows"))
+
+    def count(self, statement: FinishedStatement) -> None:
+        """A statement has ended; called by a thread of the activity, not by the statement's."""
+        self.seconds.observe(statement.seconds)
+        self.outcomes.increment(statement.outcome)
+        self.rows.increment("rows", statement.rows)
