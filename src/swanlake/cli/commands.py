@@ -103,7 +103,8 @@ def serve(
     **flags: str | None,
 ) -> None:
     """Run the server (the default command)."""
-    settings = _load(flags, config_file).settings
+    configuration = _load(flags, config_file)
+    settings = configuration.settings
     configure_logging(settings.log_level, settings.log_format)
     if supervise:
         raise SystemExit(_supervise(settings, ready_file))
@@ -126,7 +127,7 @@ def serve(
 
     heartbeat = Heartbeat(supervisor_socket) if supervisor_socket is not None else None
     try:
-        run(settings, ready_file, announce, heartbeat)
+        run(configuration, ready_file, announce, heartbeat)
     except ConfigError as wrong:
         exit_with(EXIT_CONFIG, wrong)
     except StartupError as failed:

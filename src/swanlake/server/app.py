@@ -11,7 +11,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ from swanlake._version import __version__
 from swanlake.access.files import FileAccess, FileRules, parse_directories
 from swanlake.access.identity import Identity
 from swanlake.access.scope import Scope
-from swanlake.config import Settings
+from swanlake.config import Configuration, Settings
 from swanlake.engine.host import EngineHost, EngineSeal, open_host
 from swanlake.errors import ConfigError, QueryCancelled, StartupError
 from swanlake.jobs.selection import open_runner, open_transfer_grants
@@ -82,7 +82,8 @@ _COLLECT_AFTER = 20_000
 class Server:
     """A running server. It accepts calls as soon as it is constructed."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, sources: Mapping[str, str] | None = None) -> None:
+        """``sources`` are those of the settings, to show them."""
         tls = read_tls(settings)
         check_advertised_url(settings.advertised_url)
         check_location(settings.duckling_queue_dlq_target, "duckling_queue_dlq_target")
@@ -149,6 +150,7 @@ class Server:
                     memory=MemoryBudget(
                         caller_bytes(settings.caller_memory_bytes, settings.duckdb_memory_limit)
                     ),
+                    configuration=Configuration(settings, sources or {}),
                 ),
                 lambda: connected_peers(self.port),
             )
@@ -350,11 +352,15 @@ class _Signals:
 
 
 def serve(
-    settings: Settings, ready_file: Path | None, announce: Any, heartbeat: Heartbeat | None
+    configuration: Configuration,
+    ready_file: Path | None,
+    announce: Any,
+    heartbeat: Heartbeat | None,
 ) -> None:
     """Runs a server until SIGTERM or SIGINT, then stops it within the grace periods."""
+    settings = configuration.settings
     signals = _Signals()
-    server = Server(settings)
+    server = Server(settings, configuration.sources)
     signals.on_hangup(server.reload)
     # Objects that exist now live as long as the process: exempt them from collection.
     gc.freeze()

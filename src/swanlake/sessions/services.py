@@ -9,6 +9,7 @@ from pathlib import Path
 from swanlake._internal.counts import Counts
 from swanlake._internal.memory_budget import MemoryBudget
 from swanlake.access.files import FileRules
+from swanlake.config import Configuration, Settings
 from swanlake.engine.host import EngineHost
 from swanlake.lake.lake import Lake
 from swanlake.maintenance.service import Maintenance
@@ -63,6 +64,8 @@ class SessionServices:
     activity: Activity = field(default_factory=Activity)
     #: What is kept in memory for callers.
     memory: MemoryBudget = field(default_factory=lambda: MemoryBudget(sys.maxsize))
+    #: The effective settings, and the source of each.
+    configuration: Configuration = field(default_factory=lambda: Configuration(Settings(), {}))
     #: How sessions write to the lake; each retry of a statement counts as ``repeated``.
     writes: Counts = field(default_factory=lambda: Counts("native", "extension", "repeated"))
     #: Queries answered from the metadata, and those that the engine had to run after all.

@@ -23,5 +23,6 @@ __all__ = [
     "safe_text",
     "statement",
     "syntax_tree",
+    "table_functions",
     "tokens",
 ]

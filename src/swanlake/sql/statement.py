@@ -7,7 +7,7 @@ DuckDB's parser gives the type of a statement; its lexer answers what the type d
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
@@ -20,6 +20,7 @@ from swanlake.sql.alteration import Alteration, parse_alteration
 from swanlake.sql.expansion import written_statements
 from swanlake.sql.expressions import builtin_functions
 from swanlake.sql.insert import QUERY_WORDS, InsertHead, insert_head
+from swanlake.sql.quoting import unquoted
 from swanlake.sql.tokens import Token, TokenReader, find_keyword, substitute_parameters, tokenize
 
 
@@ -128,10 +129,11 @@ class Argument:
 
 @dataclass(frozen=True)
 class Call:
-    """A CALL of a procedure by name."""
+    """A call of a procedure by name, and the byte at which it ends."""
 
     name: str
     arguments: tuple[Argument, ...]
+    end: int
 
 
 @dataclass(frozen=True)
@@ -280,23 +282,15 @@ class Statement:
     @cached_property
     def call(self) -> Call | None:
         """The procedure that a CALL names and its arguments; None for any other statement."""
-        if self.type != StatementType.CALL or len(self.tokens) < 4:
+        if self.type != StatementType.CALL:
             return None
-        name, opening = self.tokens[1:3]
-        if opening.text != "(":
-            return None
-        inside = takewhile(lambda t: not (t.depth == 0 and t.text == ")"), self.tokens[3:])
-        text = self.text.encode()
-        arguments: list[Argument] = []
-        for piece in _split(list(inside)):
-            keyword = ""
-            if len(piece) > 1 and text[piece[1].start :].startswith((b"=>", b":=")):
-                value = piece[1].start + 2
-                keyword = piece[0].text.lower()
-                piece = [token for token in piece if token.start >= value]
-            expression = text[piece[0].start : piece[-1].end].decode() if piece else ""
-            arguments.append(Argument(expression, keyword))
-        return Call(name.text.strip('"').lower(), tuple(arguments))
+        return read_call(self.text.encode(), self.tokens[1:])
+
+    @cached_property
+    def may_call_procedures(self) -> bool:
+        """False only if it certainly names no procedure of the server."""
+        text = self.text.lower()
+        return "swanlake_" in text or "duckling_queue_" in text
 
     @cached_property
     def creates_session_state(self) -> bool:
@@ -488,11 +482,31 @@ def _are_independent(values: list[Token]) -> bool:
     return True
 
 
-def _split(tokens: list[Token]) -> list[list[Token]]:
-    """Splits tokens at the commas of the first level of parentheses."""
+def read_call(text: bytes, tokens: Sequence[Token]) -> Call | None:
+    """The call ``name(…)`` with which the tokens begin; None if they begin with none."""
+    if len(tokens) < 3 or tokens[1].text != "(":
+        return None
+    name, opening = tokens[:2]
+    inside = list(takewhile(lambda t: not (t.depth == opening.depth and t.text == ")"), tokens[2:]))
+    if len(inside) + 2 == len(tokens):
+        return None
+    arguments: list[Argument] = []
+    for piece in _split(inside, opening.depth + 1):
+        keyword = ""
+        if len(piece) > 1 and text[piece[1].start :].startswith((b"=>", b":=")):
+            value = piece[1].start + 2
+            keyword = unquoted(piece[0].text).lower()
+            piece = [token for token in piece if token.start >= value]
+        expression = text[piece[0].start : piece[-1].end].decode() if piece else ""
+        arguments.append(Argument(expression, keyword))
+    return Call(name.text.strip('"').lower(), tuple(arguments), tokens[len(inside) + 2].end)
+
+
+def _split(tokens: list[Token], depth: int) -> list[list[Token]]:
+    """Splits tokens at the commas of one level of parentheses."""
     pieces: list[list[Token]] = []
     for token in tokens:
-        if token.depth == 1 and token.text == ",":
+        if token.depth == depth and token.text == ",":
             pieces.append([])
         else:
             pieces = pieces or [[]]

@@ -3,4 +3,4 @@
 Spark workers import ``units``, which needs only duckdb, pyarrow and crc32c.
 """
 
-__all__ = ["dead_letters", "flusher", "units"]
+__all__ = ["dead_letters", "flusher", "journal", "units"]

@@ -37,6 +37,7 @@ from swanlake.sessions.execution.router import (
 )
 from swanlake.sessions.native.analysis import StatementAnalysis
 from swanlake.sessions.native.executor import NativeExecutor
+from swanlake.sessions.procedures.functions import TableFunctions
 from swanlake.sessions.procedures.registry import run_procedure
 from swanlake.sessions.queue.enqueue import EnqueueExecutor
 from swanlake.sessions.queue.tables import QueueQuery, QueueTables, Views
@@ -55,6 +56,7 @@ class StatementExecutor:
         self._parser = StatementParser(session)
         self._guard = AccessGuard(session, self._parser)
         self._queue_tables = QueueTables(session, self._parser)
+        self._functions = TableFunctions(session, self._parser)
         self.enqueue = EnqueueExecutor(session, self._queue_tables)
         analysis = StatementAnalysis(session)
         self._native = NativeExecutor(session, self._parser, analysis)
@@ -95,6 +97,19 @@ class StatementExecutor:
         session.catalogs.protect(statement)
         check_transaction(session, statement)
         statement = self._with_last_commits(statement)
+        if calls := self._functions.find(statement):
+            with self._functions.visible(run, statement, calls) as rewritten:
+                outcome = self._run_routed(run, rewritten, parameters, keep_rows)
+                if (stream := outcome.stream) is not None:  # the views are dropped now
+                    session.call(run, lambda connection: stream.drain())
+                    session.live = None
+            return outcome
+        return self._run_routed(run, statement, parameters, keep_rows)
+
+    def _run_routed(
+        self, run: Run, statement: Statement, parameters: Any, keep_rows: bool
+    ) -> Outcome:
+        session = self.session
         chosen = self._route(statement, keep_rows=keep_rows)
         if isinstance(chosen, Procedure):
             return run_procedure(session, run, chosen.procedure, statement, parameters)
@@ -211,6 +226,10 @@ class StatementExecutor:
         if any(one.type != StatementType.SELECT for one in prepared.statements[:-1]):
             return  # the statements before the last may create what it reads
         statement = prepared.last
+        if calls := self._functions.find(statement):
+            with self._functions.described(statement, calls) as rewritten:
+                describe(self.session.connection, prepared, rewritten, values=values)
+            return
         procedure = target = None
         views: Views = {}
         chosen = self._route(statement)

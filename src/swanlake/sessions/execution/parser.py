@@ -19,6 +19,15 @@ _IMPORT = re.compile(r"\bimport[_\s]", re.IGNORECASE)
 _DATABASE = re.compile("database", re.IGNORECASE)
 
 
+#: ``KILL QUERY 'id'``, which DuckDB cannot parse either.
+_KILL = re.compile(
+    r"\s*+KILL\s++(QUERY|SESSION)\s++('(?:[^']|'')*+'|\?|\$\w++)\s*+;?\s*+", re.IGNORECASE
+)
+#: ``SHOW TABLES FROM duckling_queue``: its tables are those of the lake that have queued rows.
+_SHOW_QUEUE = re.compile(rf"\s*+SHOW\s++TABLES\s++FROM\s++{QUEUE}\s*+;?\s*+", re.IGNORECASE)
+_QUEUE_TABLES = f"SELECT DISTINCT table_name AS name FROM {QUEUE}_status() ORDER BY name"
+
+
 class StatementParser:
     """Parses SQL as the settings of a session say; a statement keeps what was derived from it."""
 
@@ -45,6 +54,15 @@ class StatementParser:
         return statement
 
     def _parse(self, sql: str) -> list[Statement]:
-        pragma = _PRAGMA.fullmatch(sql)
-        text = f"CALL {QUEUE}_{pragma[1]}()" if pragma else safe_text(sql)
-        return parse(self._session.connection, text)
+        return parse(self._session.connection, _as_duckdb_sql(sql))
+
+
+def _as_duckdb_sql(sql: str) -> str:
+    """The text that stands for a statement of our own; any other one is made safe."""
+    if pragma := _PRAGMA.fullmatch(sql):
+        return f"CALL {QUEUE}_{pragma[1]}()"
+    if kill := _KILL.fullmatch(sql):
+        return f"CALL swanlake_kill_{kill[1].lower()}({kill[2]})"
+    if _SHOW_QUEUE.fullmatch(sql):
+        return _QUEUE_TABLES
+    return safe_text(sql)

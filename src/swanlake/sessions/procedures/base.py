@@ -18,8 +18,10 @@ from swanlake.errors import InvalidRequest
 from swanlake.lake.lake import Lake
 from swanlake.maintenance.service import Maintenance
 from swanlake.queue.service import DucklingQueue
+from swanlake.sessions.ids import SessionKey
+from swanlake.sessions.services import SessionServices
 from swanlake.sql.quoting import unquoted
-from swanlake.sql.statement import Call, Statement
+from swanlake.sql.statement import Call
 
 #: A name that contains a dot is quoted, as in SQL: ``main."a.b"``.
 _PART = re.compile(r'"(?:[^"]|"")*"|[^."]+')
@@ -42,6 +44,9 @@ class ProcedureContext:
     #: The session's current catalog and schema; None if that is not a catalog of the lake.
     location: Callable[[], tuple[str, str] | None]
     check: Callable[[], None]
+    services: SessionServices
+    #: The session that calls.
+    session: SessionKey
 
     def require(self, catalog: str, privilege: Privilege) -> None:
         """Raises AccessDenied if the caller does not have a privilege on a catalog."""
@@ -68,13 +73,15 @@ class Procedure:
     body: Callable[..., Rows]
     #: Conversions of parameters, by name; a parameter without one is text.
     converters: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
+    #: True if it only reads: then it is a table function as well, as in ``FROM name()``.
+    reads: bool = False
+    #: What it gives or does, in one sentence.
+    help: str = ""
 
     def evaluate(
-        self, connection: duckdb.DuckDBPyConnection, statement: Statement, parameters: Any
+        self, connection: duckdb.DuckDBPyConnection, call: Call, parameters: Any
     ) -> list[Any]:
-        """The values of the arguments of a CALL, which DuckDB evaluates."""
-        call = statement.call
-        assert call is not None
+        """The values of the arguments of a call, which DuckDB evaluates."""
         order = self._arrange(call)
         if not order:
             return [None] * len(self.parameters)
@@ -93,7 +100,7 @@ class Procedure:
         try:
             return None if value is None else convert(value)
         except (ValueError, TypeError, ArithmeticError, KeyError):
-            raise InvalidRequest(f"{self._usage()} cannot take {value!r} for {name}.") from None
+            raise InvalidRequest(f"{self.usage} cannot take {value!r} for {name}.") from None
 
     @property
     def _required(self) -> tuple[str, ...]:
@@ -108,16 +115,17 @@ class Procedure:
                 name = self.parameters[position]
             if name not in self.parameters or name in order:
                 raise InvalidRequest(
-                    f"{self._usage()} cannot take its argument {position + 1}, "
-                    f"{argument.expression}."
+                    f"{self.usage} cannot take its argument {position + 1}, {argument.expression}."
                 )
             order[name] = position
         for name in self._required:
             if name not in order:
-                raise InvalidRequest(f"{self._usage()} needs the argument {name}.")
+                raise InvalidRequest(f"{self.usage} needs the argument {name}.")
         return order
 
-    def _usage(self) -> str:
+    @property
+    def usage(self) -> str:
+        """The name with its parameters; those in brackets are optional."""
         optional = [f"[{name}]" for name in self.parameters[len(self._required) :]]
         return f"{self.name}({', '.join([*self._required, *optional])})"
 

@@ -96,7 +96,7 @@ def _snapshots(context: ProcedureContext, catalog: str | None) -> Rows:
 
 
 CATALOG_PROCEDURES = (
-    Procedure("swanlake_catalogs", (), 0, _CATALOG, False, Role.READER, _catalogs),
+    Procedure("swanlake_catalogs", (), 0, _CATALOG, False, Role.READER, _catalogs, reads=True),
     Procedure("swanlake_create_catalog", ("name",), 0, _CATALOG, True, Role.ADMIN, _create_catalog),
     Procedure(
         "swanlake_fork_catalog",
@@ -127,6 +127,13 @@ CATALOG_PROCEDURES = (
         _drop_schema,
     ),
     Procedure(
-        "swanlake_snapshots", ("catalog",), 1, SNAPSHOT_COLUMNS, False, Role.READER, _snapshots
+        "swanlake_snapshots",
+        ("catalog",),
+        1,
+        SNAPSHOT_COLUMNS,
+        False,
+        Role.READER,
+        _snapshots,
+        reads=True,
     ),
 )

@@ -122,5 +122,6 @@ MAINTENANCE_PROCEDURES = (
         False,
         Role.ADMIN,
         _history,
+        reads=True,
     ),
 )

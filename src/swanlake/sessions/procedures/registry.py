@@ -12,19 +12,25 @@ from swanlake.access.policy import require_role
 from swanlake.errors import Code, InvalidRequest, QueryError
 from swanlake.sessions.execution.client_rows import CLIENT_ROWS
 from swanlake.sessions.execution.engine_session import EngineSession
+from swanlake.sessions.procedures.activity import ACTIVITY_PROCEDURES
 from swanlake.sessions.procedures.base import Procedure, ProcedureContext
 from swanlake.sessions.procedures.catalog import CATALOG_PROCEDURES
 from swanlake.sessions.procedures.maintenance import MAINTENANCE_PROCEDURES
 from swanlake.sessions.procedures.queue import QUEUE_PROCEDURES
 from swanlake.sessions.results.stream import Outcome
 from swanlake.sessions.run import Run
-from swanlake.sql.statement import Statement
+from swanlake.sql.statement import Call, Statement
 
 _PREFIXES = ("swanlake_", "duckling_queue_")
 
 PROCEDURES = {
     procedure.name: procedure
-    for procedure in (*CATALOG_PROCEDURES, *QUEUE_PROCEDURES, *MAINTENANCE_PROCEDURES)
+    for procedure in (
+        *CATALOG_PROCEDURES,
+        *QUEUE_PROCEDURES,
+        *MAINTENANCE_PROCEDURES,
+        *ACTIVITY_PROCEDURES,
+    )
 }
 
 
@@ -48,13 +54,34 @@ def run_procedure(
     session: EngineSession, run: Run, procedure: Procedure, statement: Statement, parameters: Any
 ) -> Outcome:
     """Runs a procedure; its rows are a result like any other."""
+    assert statement.call is not None
+    run.may_change = not procedure.reads
+    rows = procedure_rows(session, run, procedure, statement.call, parameters)
+    if not procedure.reads:
+        session.services.queue.table_cache.invalidate_all()
+
+    def read(connection: duckdb.DuckDBPyConnection) -> Outcome:
+        session.client_rows.expose(connection)
+        connection.execute(f"SELECT * FROM {CLIENT_ROWS}")
+        stream = session.stream(run, connection)
+        stream.drain()
+        return Outcome(stream)
+
+    with session.client_rows.provide(rows):
+        return session.call(run, read)
+
+
+def procedure_rows(
+    session: EngineSession, run: Run, procedure: Procedure, call: Call, parameters: Any
+) -> Any:
+    """Calls a procedure; its rows as an Arrow table."""
     require_role(session.identity, procedure.role, procedure.name)
     if procedure.changes and session.transaction.open:
         raise InvalidRequest(
             f"{procedure.name} cannot be part of a transaction: commit or roll back first.",
             identifier="TRANSACTION_ACTIVE",
         )
-    arguments = session.call(run, procedure.evaluate, statement, parameters)
+    arguments = session.call(run, procedure.evaluate, call, parameters)
     context = ProcedureContext(
         session.identity,
         session.services.lake,
@@ -64,16 +91,8 @@ def run_procedure(
         session.services.maintenance,
         lambda: session.call(run, lambda connection: session.names.location()),
         run.check,
+        session.services,
+        run.session,
     )
     rows = procedure.body(context, *arguments)
-    session.services.queue.table_cache.invalidate_all()
-
-    def read(connection: duckdb.DuckDBPyConnection) -> Outcome:
-        session.client_rows.expose(connection)
-        connection.execute(f"SELECT * FROM {CLIENT_ROWS}")
-        stream = session.stream(run, connection)
-        stream.drain()
-        return Outcome(stream)
-
-    with session.client_rows.provide(pa.Table.from_pylist(rows, schema=procedure.schema)):
-        return session.call(run, read)
+    return pa.Table.from_pylist(rows, schema=procedure.schema)
