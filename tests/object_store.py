@@ -10,16 +10,14 @@ import subprocess
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
 from uuid import uuid4
 
 import pytest
+from botocore.session import Session
 
-from swanlake.lake.files.object_store import ObjectStore
 from swanlake.lake.files.storage_options import StorageOptions
 
 _VERSION = "v1.8.0"
@@ -75,9 +73,7 @@ class S3Server:
     @property
     def options(self) -> StorageOptions:
         """How SwanLake reaches the server."""
-        return StorageOptions(
-            endpoint=self.endpoint, region=REGION, key_id=KEY_ID, secret=SECRET, timeout=5.0
-        )
+        return StorageOptions(self.endpoint, REGION, KEY_ID, SECRET, path_style=True, timeout=5.0)
 
     def environment(self, data_path: str, **settings: str) -> dict[str, str]:
         """The settings of a SwanLake server whose files are here."""
@@ -89,10 +85,15 @@ class S3Server:
             "SWANLAKE_STORAGE_SECRET": SECRET,
         } | settings
 
-    @contextmanager
-    def client(self) -> Iterator[ObjectStore]:
-        """SwanLake's own client of the server."""
-        yield ObjectStore(self.options)
+    def botocore(self) -> Any:
+        """A client for what SwanLake does not do."""
+        return Session().create_client(
+            "s3",
+            region_name=REGION,
+            endpoint_url=self.endpoint,
+            aws_access_key_id=KEY_ID,
+            aws_secret_access_key=SECRET,
+        )
 
     def new_bucket(self, name: str = "") -> str:
         """The URL of an empty bucket."""

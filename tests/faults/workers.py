@@ -89,7 +89,8 @@ class LakeAddress:
     @contextlib.contextmanager
     def lake(self) -> Iterator[Lake]:
         """Opens the lake in this process."""
-        with Lake(MetadataService(open_metastore(self.metabase, self.data)), self.metabase) as lake:
+        service = MetadataService(open_metastore(self.metabase, self.data))
+        with Lake(service, self.metabase, self.data) as lake:
             yield lake
 
     @contextlib.contextmanager

@@ -17,7 +17,7 @@ from swanlake.errors import CommitConflict, InvalidRequest, NotFound
 from swanlake.lake.commit.changes import ChangeType, parse_changes
 from swanlake.lake.commit.commit_queue import CommitQueue
 from swanlake.lake.commit.protocol import NOTHING_WRITTEN, Committed, Retries
-from swanlake.lake.files import datafile
+from swanlake.lake.files import datafile, storage
 from swanlake.lake.lifecycle.expiry import ExpireReport
 from swanlake.lake.metastore.base import CatalogInfo
 from swanlake.lake.metastore.local import MetadataService
@@ -129,7 +129,10 @@ class Catalog:
 
     def missing_files(self) -> list[str]:
         """The files that a snapshot can see and that do not exist."""
-        return self.metadata.missing_files(self.info)
+        # Not in the SQLite worker: a store that does not answer must not keep it busy.
+        missing = storage.find_missing(self.metadata.referenced(self.info))
+        # Files that were released and deleted meanwhile are not missing.
+        return sorted(set(missing) & self.metadata.referenced(self.info)) if missing else []
 
     def commit(
         self, change: Commit, writer: str = "", check: Callable[[], None] = lambda: None

@@ -8,6 +8,7 @@ with Lake.open(home / "catalogs", home / "data") as lake:
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -39,11 +40,14 @@ from swanlake.lake.lifecycle.file_cleanup import (
 )
 from swanlake.lake.lifecycle.history import MaintenanceEntry
 from swanlake.lake.lifecycle.leases import FileLeases, Leases, PostgresLeases
+from swanlake.lake.lifecycle.store_claims import Proofs, prove
 from swanlake.lake.metastore.base import CatalogInfo
 from swanlake.lake.metastore.local import MetadataService, open_metastore
 from swanlake.lake.metastore.location import LakeLocation
 from swanlake.lake.metastore.sqlite_worker import SqliteWorkerClient
 from swanlake.lake.model.credentials import Credential, CredentialKind, StoredCredentials
+
+log = logging.getLogger("swanlake.lake")
 
 #: The current catalog of a new session.
 DEFAULT_CATALOG = "swanlake"
@@ -56,9 +60,12 @@ class Lake:
         self,
         metadata: MetadataService,
         metastore_location: str | Path,
+        data_location: str,
         retries: Retries | None = None,
     ) -> None:
         self._metadata = metadata
+        self._data_location = data_location.rstrip("/")
+        self._is_marked = False
         self._metastore_location = metastore_location
         self._retries = retries or Retries()
         self._lock = threading.Lock()
@@ -79,8 +86,9 @@ class Lake:
         if isinstance(metastore, Path):
             directory = metastore.absolute()
             worker = cast("MetadataService", SqliteWorkerClient(directory, location))
-            return cls(worker, directory, retries)
-        return cls(MetadataService(open_metastore(metastore, location)), metastore, retries)
+            return cls(worker, directory, location, retries)
+        service = MetadataService(open_metastore(metastore, location))
+        return cls(service, metastore, location, retries)
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Self:
@@ -170,11 +178,11 @@ class Lake:
 
     def create_catalog(self, name: str) -> Catalog:
         """Creates an empty catalog; raises AlreadyExists."""
-        return self._open(self._metadata.create(name))
+        return self._open_new(self._metadata.create(name))
 
     def fork_catalog(self, parent: str, name: str, at: int | None = None) -> Catalog:
         """Creates a catalog from another one, or a snapshot of it, without copying files."""
-        return self._open(self._metadata.fork(parent, name, at))
+        return self._open_new(self._metadata.fork(parent, name, at))
 
     def drop_catalog(self, name: str) -> CatalogInfo:
         """Removes a catalog; a clean-up deletes its files once no fork can see them."""
@@ -186,7 +194,16 @@ class Lake:
 
     def ensure_catalog(self, name: str) -> Catalog:
         """The catalog with that name, created if it does not exist."""
-        return self._open(self._metadata.ensure(name))
+        return self._open_new(self._metadata.ensure(name))
+
+    def prove_store(self) -> str | None:
+        """None if the data path is that of this lake, else why nothing in it is deleted.
+
+        A data path that the lake has not used yet gets its marker.
+        """
+        problem = prove(self._metadata, self._data_location)
+        self._is_marked = problem is None
+        return problem
 
     def cleanup(
         self, *, age: timedelta = DEFAULT_AGE, dry_run: bool = False
@@ -212,11 +229,20 @@ class Lake:
     def _clean(
         self, reasons: frozenset[DeletionReason], age: timedelta, dry_run: bool
     ) -> list[DeletableFile]:
-        found = self._metadata.deletable_files(reasons, age)
+        # In this process: listing and deleting must neither hold a lock nor keep the SQLite worker
+        # busy.
+        listed = reasons & (ORPHANS | {DeletionReason.DROPPED})
+        entries = {
+            path: [*storage.entries_under(path), *storage.unfinished_uploads(path)]
+            for path in (self._metadata.data_paths() if listed else ())
+        }
+        found = self._metadata.deletable_files(reasons, age, entries)
         if dry_run:
-            return found
-        # In this process: the SQLite worker must not be busy for as long as deleting takes.
-        deleted = file_cleanup.delete_files(found, self._metadata.forget_files)
+            return file_cleanup.with_sizes(found)
+        proofs = Proofs(self._metadata, self._data_location)
+        deleted = file_cleanup.delete_files(
+            file_cleanup.with_sizes(found), self._metadata.forget_files, proofs.problem
+        )
         if reasons >= UNNEEDED:
             self._metadata.forget_commits(age)
         return deleted
@@ -261,6 +287,12 @@ class Lake:
             metabase_url=self._metastore_location,
             metadata_schema=f"lake_{info.storage_name}",
         )
+
+    def _open_new(self, info: CatalogInfo) -> Catalog:
+        """Opens a catalog that may be the first one; the data path then gets its marker."""
+        if not self._is_marked and (problem := self.prove_store()) is not None:
+            log.warning("%s", problem)
+        return self._open(info)
 
     def _open(self, info: CatalogInfo) -> Catalog:
         catalog = Catalog(

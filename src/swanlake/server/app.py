@@ -432,7 +432,8 @@ def _engine_seal(scope: Scope, files: FileRules, lake: Lake) -> EngineSeal:
 
 def _open_host(settings: Settings, lake: Lake) -> EngineHost:
     try:
-        storage.check_reachable(settings.data_location)
+        if storage.is_url(settings.data_location):  # a directory is created when it is first used
+            storage.check_reachable(settings.data_location)
         catalog = lake.ensure_catalog(DEFAULT_CATALOG)
         for finding in catalog.check():
             log.warning("catalog %s: %s", catalog.name, finding)

@@ -79,7 +79,8 @@ class LakeHarness:
         self._engines.detach_all()
         for info in self.lake.catalogs():
             self.lake.drop_catalog(info.name)
-        shutil.rmtree(self.data, ignore_errors=True)
+        for directory in self.data.glob("*/"):  # not the marker of the lake
+            shutil.rmtree(directory)
 
     @property
     def on_postgres(self) -> bool:

@@ -6,6 +6,7 @@ extension. A commit makes them part of the lake; until then ``remove_files`` und
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,7 +21,7 @@ import pyarrow as pa
 from swanlake._internal.disk import fsync_path, make_directories
 from swanlake.errors import Code, InvalidRequest, InvalidValue, Unsupported
 from swanlake.lake.files.copy_stats import file_column_stats
-from swanlake.lake.files.storage import delete, is_url
+from swanlake.lake.files.storage import delete_all, is_url
 from swanlake.lake.model.conditions import any_value_sql
 from swanlake.lake.model.ids import uuid7
 from swanlake.lake.model.layout import Column, DataFile, DeleteFile, Table
@@ -28,6 +29,8 @@ from swanlake.lake.model.partitioning import Partition, folder_path, partitions
 from swanlake.lake.model.type_registry import find_type
 from swanlake.lake.model.types import duckdb_type, stored_type
 from swanlake.sql.quoting import identifier, literal
+
+log = logging.getLogger("swanlake.lake")
 
 TARGET_FILE_SIZE = 512 * 1024 * 1024
 #: Iceberg's ids for the two columns of a delete file.
@@ -207,10 +210,12 @@ def write_delete_file(
 def remove_files(table: Table, files: Iterable[DataFile | DeleteFile]) -> None:
     """Removes files that will not become part of the lake; missing ones are ignored.
 
-    pyarrow finds the credentials for object stores in the environment.
+    Best effort: the caller has an error of its own to report, and what remains is an orphan. No
+    marker of the store is needed: no other lake has files of these names, which were just made.
     """
-    for file in files:
-        delete(table.directory + file.path)
+    problems = delete_all([table.directory + file.path for file in files])
+    for path, problem in problems.items():
+        log.warning("%s remains until the next clean-up of orphans: %s", path, problem)
 
 
 class _Written(NamedTuple):

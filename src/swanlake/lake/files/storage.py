@@ -32,6 +32,11 @@ def is_url(path: str) -> bool:
     return "://" in path
 
 
+def is_upload(path: str) -> bool:
+    """True for an unfinished upload."""
+    return _UPLOAD in path and is_url(path)
+
+
 class _Configuration:
     """The options of this process; those of its environment until others are given."""
 
@@ -215,7 +220,7 @@ def delete_all(paths: Sequence[str]) -> dict[str, str]:
     by_bucket: dict[str, dict[str, str]] = {}
     single: list[str] = []
     for path in paths:
-        if is_url(path) and _UPLOAD not in path:
+        if is_url(path) and not is_upload(path):
             bucket, key = _split(path)
             by_bucket.setdefault(bucket, {})[key] = path
         else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum
@@ -41,18 +41,20 @@ class DeletionReason(Enum):
     DEFERRED = "no fork can see it any more"
     DROPPED = "its catalog was dropped"
     ORPHANED = "it was never committed"
+    UNFINISHED = "its upload never ended"
 
 
 #: A catalog once knew these files; orphans were never committed.
 UNNEEDED = frozenset({DeletionReason.SCHEDULED, DeletionReason.DEFERRED, DeletionReason.DROPPED})
-ORPHANS = frozenset({DeletionReason.ORPHANED})
+ORPHANS = frozenset({DeletionReason.ORPHANED, DeletionReason.UNFINISHED})
 
 
 @dataclass(frozen=True)
 class DeletableFile:
     """A file that can be deleted, or a folder that a failed write left, with its content.
 
-    The path of a folder ends with a slash.
+    The path of a folder ends with a slash. In an object store that is an empty object, and the path
+    of an unfinished upload ends with its id.
     """
 
     path: str
@@ -66,31 +68,43 @@ class DeletableFile:
 
 
 def find_deletable_files(
-    metabase: Metastore, reasons: Iterable[DeletionReason], age: timedelta
+    metabase: Metastore,
+    reasons: Iterable[DeletionReason],
+    age: timedelta,
+    entries: Mapping[str, Sequence[Entry]],
 ) -> list[DeletableFile]:
     """What can be deleted in all catalogs for one of the reasons: each file once, in a fixed order.
 
-    Forks are created under the same lock, so no catalog starts to need a file meanwhile. A file
-    that no catalog needs now will never be needed again.
+    ``entries`` was listed before, without a lock: a file that is committed meanwhile is then
+    needed. Forks are created under the same lock, so no catalog starts to need a file meanwhile. A
+    file that no catalog needs now will never be needed again.
     """
     with metabase.registry(write=True) as registry:
         living, gone = metabase.catalogs(registry), metabase.catalogs(registry, dropped=True)
         old = clock.time_before(clock.earlier_now(registry), age)
-        catalogs = _Catalogs(metabase, living, gone, old)
-        files = catalogs.deletable_files(frozenset(reasons))
-    unknown = [file.path for file in files if file.size == 0]
+        catalogs = _Catalogs(metabase, living, gone, old, entries)
+        return catalogs.deletable_files(frozenset(reasons))
+
+
+def with_sizes(files: Sequence[DeletableFile]) -> list[DeletableFile]:
+    """The files with the sizes that were not listed."""
+    unknown = [file.path for file in files if file.reason in UNNEEDED and file.size == 0]
     sizes = storage.file_sizes(path for path in unknown if not path.endswith("/"))
     return [replace(file, size=sizes.get(file.path, file.size)) for file in files]
 
 
 def delete_files(
-    files: Sequence[DeletableFile], forget: Callable[[list[str]], None]
+    files: Sequence[DeletableFile],
+    forget: Callable[[list[str]], None],
+    refusal: Callable[[str], str | None],
 ) -> list[DeletableFile]:
-    """Deletes files and takes them off the lists; failures are in ``problem``."""
+    """Deletes files and takes them off the lists; failures and refusals are in ``problem``."""
     done: list[DeletableFile] = []
     for start in range(0, len(files), _BATCH_SIZE):
         batch = files[start : start + _BATCH_SIZE]
-        problems = storage.delete_all([file.path for file in batch])
+        refused = {file.path: refusal(file.path) for file in batch}
+        problems = {path: reason for path, reason in refused.items() if reason is not None}
+        problems |= storage.delete_all([file.path for file in batch if file.path not in problems])
         forget([file.path for file in batch if file.path not in problems])
         done += [replace(file, problem=problems.get(file.path)) for file in batch]
     return done
@@ -102,11 +116,12 @@ class _Catalogs:
     living: list[CatalogInfo]
     gone: list[CatalogInfo]
     before: datetime
+    #: What was found in their data paths.
+    entries: Mapping[str, Sequence[Entry]]
 
     def deletable_files(self, reasons: frozenset[DeletionReason]) -> list[DeletableFile]:
         """Each file once, with the first reason found."""
-        # Listed before the catalogs are read: a file that is committed meanwhile is then needed.
-        orphans = list(self._orphans()) if DeletionReason.ORPHANED in reasons else []
+        orphans = list(self._orphans()) if ORPHANS & reasons else []
         needed: set[str] = set()
         listed: list[tuple[DeletableFile, datetime]] = []
         for info in self.living:
@@ -132,7 +147,7 @@ class _Catalogs:
         for info in self.gone:
             entries = [] if info.data_path in taken else self._entries_of(info)
             for entry in entries:
-                if not entry.is_folder:
+                if not entry.is_folder and not storage.is_upload(entry.path):
                     yield DeletableFile(entry.path, DeletionReason.DROPPED, info.name, entry.size)
 
     def _orphans(self) -> Iterator[DeletableFile]:
@@ -147,17 +162,17 @@ class _Catalogs:
             working = {entry.path for inside in folders.values() for entry in inside}
             for entry in entries:
                 is_file = entry.path.endswith(".parquet") and not entry.is_folder
-                if is_file and entry.path not in working and entry.modified < self.before:
+                is_empty_object = entry.is_folder and entry.path.endswith("/")
+                if entry.path in working or entry.modified >= self.before:
+                    continue
+                if storage.is_upload(entry.path):
+                    yield DeletableFile(entry.path, DeletionReason.UNFINISHED, info.name)
+                elif is_file or is_empty_object:
                     yield DeletableFile(entry.path, DeletionReason.ORPHANED, info.name, entry.size)
 
     def _entries_of(self, info: CatalogInfo) -> list[Entry]:
-        """The entries of a catalog's directory, unless it may hold files of others.
-
-        An adopted catalog's directory may: those would look like orphans.
-        """
-        if info.data_path != self.metabase.data_path(info.storage_name):
-            return []
-        return sorted(storage.entries_under(info.data_path), key=lambda entry: entry.path)
+        """The entries of a catalog's data path, if it has one of its own."""
+        return sorted(self.entries.get(info.data_path, ()), key=lambda entry: entry.path)
 
 
 def _working_folders(entries: Iterable[Entry]) -> dict[str, list[Entry]]:

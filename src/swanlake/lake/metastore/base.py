@@ -22,7 +22,12 @@ from sqlalchemy import Connection, Row, insert, select, update
 
 from swanlake.errors import AlreadyExists, CatalogUnreachable, InvalidRequest, NotFound
 from swanlake.lake.metastore.store import CatalogStore, ErrorKind, one_line
-from swanlake.lake.metastore.tables import credential_table, maintenance_table, registry_table
+from swanlake.lake.metastore.tables import (
+    credential_table,
+    maintenance_table,
+    registry_table,
+    store_table,
+)
 from swanlake.lake.model.ids import uuid7
 
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,47}")
@@ -75,8 +80,9 @@ class Metastore(ABC):
         self._registry = registry_table(schema)
         self.maintenance = maintenance_table(schema)
         self.credentials = credential_table(schema)
+        self.stores = store_table(schema)
         #: The tables next to the registry, and itself; an older lake gets them when it is opened.
-        self.shared_tables = (self._registry, self.maintenance, self.credentials)
+        self.shared_tables = (self._registry, self.maintenance, self.credentials, self.stores)
         self._data_location = data_location.rstrip("/")
 
     @abstractmethod
@@ -192,6 +198,15 @@ class Metastore(ABC):
         registry.execute(
             update(table).where(table.c.id == str(info.id)).values(dropped_at=datetime.now(UTC))
         )
+
+    def data_paths(self, registry: Connection) -> list[str]:
+        """The data paths of all catalogs, dropped ones too, that no other program uses.
+
+        An adopted catalog's directory may hold files of others, which would look like orphans.
+        """
+        infos = (*self.catalogs(registry), *self.catalogs(registry, dropped=True))
+        own = (info for info in infos if info.data_path == self.data_path(info.storage_name))
+        return [info.data_path for info in own]
 
     @contextmanager
     def translate_errors(self, what: str = "lake's metadata") -> Iterator[None]:

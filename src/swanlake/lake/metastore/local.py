@@ -6,7 +6,7 @@ SQLite worker then starts in a third of the time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 from uuid import UUID
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, insert, select
 
 from swanlake.errors import (
     AlreadyExists,
@@ -37,12 +37,17 @@ from swanlake.lake.model.operations import Commit
 from swanlake.lake.read import inlined_scan, metadata
 
 if TYPE_CHECKING:
+    from swanlake.lake.files.storage import Entry
     from swanlake.lake.lifecycle.expiry import ExpireReport
     from swanlake.lake.lifecycle.file_cleanup import DeletableFile, DeletionReason
     from swanlake.lake.lifecycle.history import MaintenanceEntry
+    from swanlake.lake.lifecycle.store_claims import StoreClaims
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+#: The location in the row with the id of the lake.
+_LAKE = ""
 
 
 def open_metastore(location: str | Path, data_location: str) -> Metastore:
@@ -146,14 +151,47 @@ class MetadataService:
         except AlreadyExists:
             return self.find(name) or self._unregistered(name)
 
+    def data_paths(self) -> list[str]:
+        """The data paths of all catalogs, dropped ones too, that no other program uses."""
+        with self._metastore.translate_errors(), self._metastore.registry() as registry:
+            return self._metastore.data_paths(registry)
+
     def deletable_files(
-        self, reasons: frozenset[DeletionReason], age: timedelta
+        self,
+        reasons: frozenset[DeletionReason],
+        age: timedelta,
+        entries: Mapping[str, Sequence[Entry]],
     ) -> list[DeletableFile]:
-        """The files that can be deleted for one of the reasons, in a fixed order."""
+        """The files that can be deleted for one of the reasons, in a fixed order.
+
+        ``entries`` has what was found in each of the ``data_paths``, before this call.
+        """
         from swanlake.lake.lifecycle import file_cleanup
 
         with self._metastore.translate_errors():
-            return file_cleanup.find_deletable_files(self._metastore, reasons, age)
+            return file_cleanup.find_deletable_files(self._metastore, reasons, age, entries)
+
+    def store_claims(self) -> StoreClaims:
+        """The id of the lake, created if it has none, and the locations with its marker."""
+        from swanlake.lake.lifecycle.store_claims import StoreClaims
+
+        table = self._metastore.stores
+        with self._metastore.translate_errors(), self._metastore.registry() as registry:
+            rows = {row.location: row.lake for row in registry.execute(select(table))}
+        if _LAKE not in rows:
+            self.record_store(_LAKE)
+            return self.store_claims()
+        return StoreClaims(UUID(rows.pop(_LAKE)), frozenset(rows))
+
+    def record_store(self, location: str) -> None:
+        """Takes note that the lake has written its marker to a location."""
+        table = self._metastore.stores
+        with self._changing() as registry:
+            lakes = {row.location: row.lake for row in registry.execute(select(table))}
+            if location not in lakes:
+                lake = lakes.get(_LAKE) or str(uuid7())
+                values = {"location": location, "lake": lake, "marked_at": datetime.now(UTC)}
+                registry.execute(insert(table).values(values))
 
     def forget_files(self, paths: list[str]) -> None:
         """Takes deleted files off the lists of all catalogs."""
@@ -237,13 +275,13 @@ class MetadataService:
         with self._reading(info) as (store, connection):
             return bootstrap.check(connection, store)
 
-    def missing_files(self, info: CatalogInfo) -> list[str]:
-        """The files that a snapshot can see and that do not exist."""
-        from swanlake.lake.files import storage
+    def referenced(self, info: CatalogInfo) -> set[str]:
+        """The absolute paths of the files that a snapshot of a catalog can see."""
+        from swanlake.lake.lifecycle import file_cleanup
 
-        missing = storage.find_missing(self._referenced(info))
-        # Files that were released and deleted meanwhile are not missing.
-        return sorted(set(missing) & self._referenced(info)) if missing else []
+        with self._reading(info) as (store, connection):
+            bootstrap.check_version(connection, store)
+            return set(file_cleanup.referenced_files(connection, store.tables))
 
     def commit(
         self,
@@ -303,13 +341,6 @@ class MetadataService:
             if repeatable and connection.dialect.name == "postgresql":
                 connection.execution_options(isolation_level="REPEATABLE READ")
             yield store, connection
-
-    def _referenced(self, info: CatalogInfo) -> set[str]:
-        from swanlake.lake.lifecycle import file_cleanup
-
-        with self._reading(info) as (store, connection):
-            bootstrap.check_version(connection, store)
-            return set(file_cleanup.referenced_files(connection, store.tables))
 
     def _unregistered(self, name: str) -> CatalogInfo:
         """The registry entry of a catalog that is not registered yet."""

@@ -226,6 +226,17 @@ def credential_table(schema: str | None) -> Table:
     return table
 
 
+def store_table(schema: str | None) -> Table:
+    """The id of the lake, and the data paths with its marker, next to the registry.
+
+    The row with the id has an empty location.
+    """
+    _, table = _define(
+        "swanlake_store: location text*, lake uuid!, marked_at time!", MetaData(schema=schema)
+    )
+    return table
+
+
 def _unique_among_live(name: str, table: Table, column: str) -> Index:
     return _unique_where(name, table.c[column], table.c.end_snapshot.is_(None))
 
