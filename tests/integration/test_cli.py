@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-import pty
-import re
-import select
-import signal
 import socket
-import struct
 import subprocess
 import sys
-import termios
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -26,7 +16,7 @@ from click.testing import CliRunner, Result
 from swanlake._version import __version__
 from swanlake.cli.commands import swanlake as command
 from swanlake.client import FlightSQLClient
-from tests.queries import ENDLESS_QUERY, ENDLESS_ROWS
+from tests.queries import ENDLESS_QUERY
 from tests.server_process import ServerProcess
 from tests.waiting import eventually
 
@@ -153,7 +143,7 @@ def test_sql_stops_at_the_first_failing_statement(sql: Callable[..., Result]) ->
     failed = sql("--format", "csv", "-c", "SELECT 1 AS a; SELECT * FROM no_such; SELECT 3 AS c")
     assert failed.exit_code == 3
     assert failed.stdout == "a\n1\n"
-    assert failed.stderr.startswith("swanlake: Catalog Error: Table with name no_such does not")
+    assert failed.stderr.startswith("swanlake: CATALOG_ERROR: Table with name no_such does not")
     assert "Traceback" not in failed.stderr
 
 
@@ -197,147 +187,53 @@ def test_closed_output_pipe_ends_sql_without_a_traceback(
     assert process.returncode in (0, 1)
 
 
-# ---- sql at a prompt -----------------------------------------------------------------------------
-
-#: Makes the pty the controlling terminal, so that Ctrl-C becomes a signal.
-_TAKE_TERMINAL = (
-    "import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
-    "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
-)
-_ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[a-zA-Z]|\][^\x07]*\x07|[=>])")
-
-
-class Terminal:
-    """A terminal with ``swanlake sql``, for tests to type into and read from."""
-
-    def __init__(self, url: str, home: Path) -> None:
-        self._screen, keyboard = pty.openpty()
-        fcntl.ioctl(keyboard, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
-        terminal = {"TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1", "HOME": str(home)}
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", _TAKE_TERMINAL, "-m", "swanlake", "sql", "--url", url],
-            stdin=keyboard, stdout=keyboard, stderr=keyboard, env=os.environ | terminal,
-        )  # fmt: skip
-        os.close(keyboard)
-        self._text = ""
-
-    def type(self, keys: str) -> None:
-        os.write(self._screen, keys.encode())
-
-    def expect(self, text: str, seconds: float = 60.0) -> None:
-        """Reads until the text appears, and drops everything up to its end."""
-        deadline = time.monotonic() + seconds
-        while text not in self._text:
-            assert time.monotonic() < deadline, f"{text!r} is not in {self._text!r}"
-            if select.select([self._screen], [], [], 0.1)[0]:
-                self._text = _ESCAPES.sub("", self._text + self._read())
-        self._text = self._text.split(text, 1)[1]
-
-    def _read(self) -> str:
-        try:
-            return os.read(self._screen, 65536).decode(errors="replace")
-        except OSError:
-            raise AssertionError(f"the process ended after {self._text!r}") from None
-
-    def close(self) -> None:
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
-        os.close(self._screen)
-
-
-@pytest.fixture
-def terminal(server: ServerProcess, tmp_path: Path) -> Iterator[Terminal]:
-    terminal = Terminal(server.url, tmp_path)
-    yield terminal
-    terminal.close()
-
-
-def test_prompt_runs_statements_and_commands(terminal: Terminal, tmp_path: Path) -> None:
-    terminal.expect("swanlake>")
-    terminal.type("SELECT 40 + 2\r")
-    terminal.expect("...>")
-    terminal.type("AS answer;\r")
-    terminal.expect("answer")
-    terminal.expect("42")
-    terminal.expect("1 row")
-    terminal.expect("swanlake>")
-
-    terminal.type("SELECT * FROM no_such_table;\r")
-    terminal.expect("CATALOG_ERROR: ")
-    terminal.expect("swanlake>")
-
-    terminal.type("CREATE TEMP TABLE typed (i INTEGER);\r")
-    terminal.expect(" s)")
-    terminal.expect("swanlake>")
-    terminal.type(".tables\r")
-    terminal.expect("│ typed")
-    terminal.expect("swanlake>")
-    terminal.type(".help\r")
-    terminal.expect("Ctrl-C cancels a running statement")
-    terminal.expect("swanlake>")
-
-    terminal.type("SELECT half\r")
-    terminal.expect("...>")
-    terminal.type("\x03")  # Ctrl-C discards the incomplete statement
-    terminal.expect("swanlake>")
-    terminal.type("\x04")  # Ctrl-D
-    assert terminal.process.wait(60) == 0
-    history = (tmp_path / ".swanlake_history").read_text()
-    assert "+AS answer;" in history
-
-
-@pytest.mark.parametrize(
-    "statement",
-    [
-        f"{ENDLESS_QUERY};",
-        f"{ENDLESS_ROWS};",
-    ],
-    ids=["executing", "fetching"],
-)
-def test_ctrl_c_cancels_the_statement_and_keeps_the_prompt(
-    terminal: Terminal, server: ServerProcess, statement: str
+def test_commands_and_files_run_in_their_order_in_one_session(
+    sql: Callable[..., Result], tmp_path: Path
 ) -> None:
-    with FlightSQLClient(server.url) as observer:
-        terminal.expect("swanlake>")
-        terminal.type(statement + "\r")
-        eventually(lambda: observer.status()["statements_running"])
-        terminal.type("\x03")
-        terminal.expect("cancelled")
-        terminal.expect("swanlake>")
-        eventually(lambda: not observer.status()["statements_running"])
-    terminal.type("SELECT 'still ' || 'here';\r")
-    terminal.expect("still here")
-    terminal.expect("swanlake>")
-    terminal.type(".quit\r")
-    assert terminal.process.wait(60) == 0
+    file = tmp_path / "script.sql"
+    file.write_text(".mode csv\nINSERT INTO t VALUES (2);\nSELECT max(i) AS m FROM t;")
+    done = sql(
+        "--quiet", "-c", "CREATE TEMP TABLE t (i INTEGER)", "-f", str(file),
+        "-c", "INSERT INTO t VALUES (3)", "-c", "SELECT count(*) AS n FROM t",
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert done.stdout == "m\n2\nn\n2\n"
 
 
-def test_prompt_works_without_a_writable_home(server: ServerProcess) -> None:
-    terminal = Terminal(server.url, Path("/proc/nowhere"))
-    try:
-        terminal.expect("swanlake>")
-        terminal.type("SELECT 'it ' || 'works';\r")
-        terminal.expect("it works")
-        terminal.expect("swanlake>")
-        terminal.type("exit\r")
-        assert terminal.process.wait(60) == 0
-    finally:
-        terminal.close()
-
-
-def test_prompt_survives_a_lost_server(
-    start_server: Callable[..., ServerProcess], tmp_path: Path
+def test_error_in_a_file_names_its_line_and_marks_the_place(
+    sql: Callable[..., Result], tmp_path: Path
 ) -> None:
-    server: Any = start_server()
-    terminal = Terminal(server.url, tmp_path)
-    try:
-        terminal.expect("swanlake>")
-        server.kill()
-        terminal.type("SELECT 1;\r")
-        terminal.expect("connection lost: ")
-        terminal.expect("swanlake>")
-        terminal.type("\x04")
-        assert terminal.process.wait(60) == 0
-    finally:
-        terminal.close()
+    file = tmp_path / "script.sql"
+    file.write_text("SELECT 1;\n\nSELECT *\nFROM no_such_table;\nSELECT 3;")
+    failed = sql("-f", str(file))
+    assert failed.exit_code == 3
+    lines = failed.stderr.splitlines()
+    assert lines[0].startswith(f"{file}:3: CATALOG_ERROR: Table with name no_such_table")
+    assert lines[-2:] == ["LINE 4: FROM no_such_table", "             ^"]
+
+
+def test_no_bail_runs_the_other_statements_too(sql: Callable[..., Result]) -> None:
+    failed = sql(
+        "--no-bail", "--format", "csv", "-c", "SELECT * FROM no_such; SELECT 2 AS b",
+        "-c", "SELECT 3 AS c",
+    )  # fmt: skip
+    assert failed.exit_code == 3
+    assert failed.stdout == "b\n2\nc\n3\n"
+    assert failed.stderr.count("CATALOG_ERROR") == 1
+
+
+def test_unknown_command_in_a_script_exits_3(sql: Callable[..., Result]) -> None:
+    failed = sql("-c", "\\nosuch")
+    assert failed.exit_code == 3
+    assert failed.stderr.startswith("swanlake: INVALID_REQUEST: There is no command \\nosuch;")
+
+
+def test_refused_connection_prints_one_line_and_no_password() -> None:
+    failed = subprocess.run(
+        [*SWANLAKE, "sql", "--url", "grpc://user:hunter2@127.0.0.1:1", "-c", "SELECT 1"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert failed.returncode == 2
+    assert failed.stderr.startswith("swanlake: Cannot connect to grpc://127.0.0.1:1: ")
+    assert failed.stderr.count("\n") == 1
+    assert "hunter2" not in failed.stderr

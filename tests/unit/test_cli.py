@@ -25,9 +25,9 @@ from swanlake.cli.commands import serve
 from swanlake.cli.commands import swanlake as command
 from swanlake.cli.credentials import token, user
 from swanlake.cli.logs import JsonFormatter
-from swanlake.cli.output import Result, show
+from swanlake.cli.output import Result, View, show
 from swanlake.cli.settings_reference import settings_reference
-from swanlake.cli.shell import is_complete, split
+from swanlake.cli.shell.input import Statement, is_complete, split
 from swanlake.client import FlightSQLClient
 from swanlake.client.transport.errors import error_from_wire
 from swanlake.errors import (
@@ -188,7 +188,6 @@ def test_ping_of_an_invalid_url_exits_3(url: str) -> None:
         ["--token-file", "no-such-token", "-c", "SELECT 1"],
         ["--tls-ca", "no-such-ca", "-c", "SELECT 1"],
         ["--url", "nonsense", "-c", "SELECT 1"],
-        ["-c", "SELECT 1", "-f", __file__],
         ["--format", "xml", "-c", "SELECT 1"],
     ],
 )
@@ -216,15 +215,15 @@ def test_sql_with_an_unprintable_token_exits_1(tmp_path: Path) -> None:
         (" -- nothing; here", []),
         (";;", []),
         ("SELECT 1", ["SELECT 1"]),
-        ("SELECT 1; SELECT 2;", ["SELECT 1", " SELECT 2"]),
-        ("SELECT 'a;b'; SELECT \"c;d\"", ["SELECT 'a;b'", ' SELECT "c;d"']),
-        ("SELECT $$a;b$$; SELECT E'\\';'", ["SELECT $$a;b$$", " SELECT E'\\';'"]),
+        ("SELECT 1; SELECT 2;", ["SELECT 1", "SELECT 2"]),
+        ("SELECT 'a;b'; SELECT \"c;d\"", ["SELECT 'a;b'", 'SELECT "c;d"']),
+        ("SELECT $$a;b$$; SELECT E'\\';'", ["SELECT $$a;b$$", "SELECT E'\\';'"]),
         ("/* ; */ SELECT 1; -- the end;", ["/* ; */ SELECT 1"]),
-        ("SELECT 'é;'; SELECT 'ü'", ["SELECT 'é;'", " SELECT 'ü'"]),
+        ("SELECT 'é;'; SELECT 'ü'", ["SELECT 'é;'", "SELECT 'ü'"]),
     ],
 )
 def test_text_is_split_at_semicolons_between_statements(text: str, statements: list[str]) -> None:
-    assert split(text) == statements
+    assert [item.text for item in split(text) if isinstance(item, Statement)] == statements
 
 
 @pytest.mark.parametrize(
@@ -253,7 +252,7 @@ def result(sql: str) -> Result:
 
 
 def printed(sql: str, output: str, capsys: pytest.CaptureFixture[str]) -> str:
-    show(result(sql), output)
+    show(result(sql), View(output))
     captured = capsys.readouterr()
     assert captured.err == ""
     return captured.out
@@ -348,14 +347,14 @@ def test_table_shows_a_thousand_rows_and_the_number_of_the_rest(
 def test_statement_without_columns_prints_the_affected_rows(
     rows: int, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    show(Result(pa.schema([]), [], rows), "table")
+    show(Result(pa.schema([]), [], rows), View())
     assert capsys.readouterr().out == text + "\n"
 
 
 def test_arrow_is_an_ipc_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     raw = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw))
-    show(result("SELECT range AS i FROM range(3)"), "arrow")
+    show(result("SELECT range AS i FROM range(3)"), View("arrow"))
     table = pa.ipc.open_stream(raw.getvalue()).read_all()
     assert table.to_pydict() == {"i": [0, 1, 2]}
 

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import click
 
@@ -19,37 +19,22 @@ from swanlake.cli.catalog import catalog
 from swanlake.cli.credentials import token, user
 from swanlake.cli.logs import configure_logging
 from swanlake.cli.maintain import maintain
-from swanlake.cli.options import config_option, setting_option
-from swanlake.cli.output import exit_with, format_option
+from swanlake.cli.options import MisuseExits, config_option, setting_option
+from swanlake.cli.output import exit_with
 from swanlake.cli.queue import queue
 from swanlake.cli.remote import connect, connection_options
 from swanlake.cli.settings_reference import settings_reference
+from swanlake.cli.sql import sql
 from swanlake.errors import (
     ConfigError,
     NotAuthenticated,
-    ServerUnavailable,
     StartupError,
     SwanLakeError,
 )
 
 _SUPERVISE = "--supervise"
-EXIT_LOCAL_FAULT, EXIT_CONFIG, EXIT_NO_CONNECTION, EXIT_SQL_ERROR = 1, 2, 2, 3
+EXIT_CONFIG = 2
 PING_ACCEPTING, PING_REJECTING, PING_NO_RESPONSE, PING_BAD_ARGUMENTS = 0, 1, 2, 3
-
-
-class MisuseExits(click.Command):
-    """A command with its own exit code for wrong arguments, in place of click's 2."""
-
-    def __init__(self, *arguments: Any, misuse_exit_code: int, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._misuse_exit_code = misuse_exit_code
-
-    def make_context(self, *arguments: Any, **options: Any) -> click.Context:
-        try:
-            return super().make_context(*arguments, **options)
-        except click.UsageError as misuse:
-            misuse.exit_code = self._misuse_exit_code  # type: ignore[misc]
-            raise
 
 
 class DefaultToServe(click.Group):
@@ -74,6 +59,7 @@ swanlake.add_command(maintain)
 swanlake.add_command(token)
 swanlake.add_command(user)
 swanlake.add_command(bench)
+swanlake.add_command(sql)
 
 
 def _settings_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -170,58 +156,6 @@ def config_show(config_file: Path | None) -> None:
 def config_docs() -> None:
     """Print the settings reference as Markdown."""
     click.echo(settings_reference(), nl=False)
-
-
-@swanlake.command(cls=MisuseExits, misuse_exit_code=EXIT_LOCAL_FAULT)
-@connection_options
-@click.option("-c", "--command", "sql", help="Run this SQL and exit.")
-@click.option(
-    "-f",
-    "--file",
-    "file",
-    type=click.File(encoding="utf-8"),
-    help="Run the SQL in this file and exit.",
-)
-@format_option
-@click.option("--quiet", is_flag=True, help="Print results only.")
-def sql(
-    url: str,
-    token_file: Path | None,
-    tls_ca: Path | None,
-    sql: str | None,
-    file: IO[str] | None,
-    output: str,
-    quiet: bool,
-) -> None:
-    """Run SQL from -c, a file, standard input or an interactive prompt.
-
-    Exit codes: 0 success, 1 a local problem such as wrong arguments, 2 no connection, 3 a
-    statement failed.
-    """
-    from swanlake.cli.shell import Shell  # slow to load, and only needed here
-
-    if sql is not None and file is not None:
-        exit_with(EXIT_LOCAL_FAULT, ConfigError("-c and -f cannot be combined."))
-    try:
-        client = connect(url, token_file, tls_ca)
-    except ConfigError as wrong:
-        exit_with(EXIT_LOCAL_FAULT, wrong)
-    except SwanLakeError as unreachable:
-        exit_with(EXIT_NO_CONNECTION, unreachable, f"Cannot connect to {url}")
-    with client:
-        shell = Shell(client, output, quiet=quiet)
-        if sql is None and file is None and sys.stdin.isatty():
-            shell.interact()
-            return
-        try:
-            shell.run_script(sql if sql is not None else (file or sys.stdin).read())
-            sys.stdout.flush()  # a closed pipe is an error at the exit, but not here
-        except UnicodeError:
-            exit_with(EXIT_LOCAL_FAULT, ConfigError("The SQL is not UTF-8 text."))
-        except ServerUnavailable as lost:
-            exit_with(EXIT_NO_CONNECTION, lost)
-        except SwanLakeError as failed:
-            exit_with(EXIT_SQL_ERROR, failed)
 
 
 @swanlake.command(cls=MisuseExits, misuse_exit_code=PING_BAD_ARGUMENTS)

@@ -15,6 +15,21 @@ from swanlake.durations import parse_duration
 from swanlake.errors import ConfigError
 
 
+class MisuseExits(click.Command):
+    """A command with its own exit code for wrong arguments, in place of click's 2."""
+
+    def __init__(self, *arguments: Any, misuse_exit_code: int, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._misuse_exit_code = misuse_exit_code
+
+    def make_context(self, *arguments: Any, **options: Any) -> click.Context:
+        try:
+            return super().make_context(*arguments, **options)
+        except click.UsageError as misuse:
+            misuse.exit_code = self._misuse_exit_code  # type: ignore[misc]
+            raise
+
+
 class Duration(click.ParamType[timedelta]):
     """A number and its unit, such as ``36h``."""
 

@@ -1,4 +1,4 @@
-"""Prints results as a table, CSV, JSON or Arrow.
+"""Prints results as a table, as a list of values, as CSV, JSON or Arrow.
 
 A local DuckDB engine converts values to text, as DuckDB itself prints them: Python has no dates
 beyond the year 9999, no infinite dates, no nanoseconds and no intervals.
@@ -11,21 +11,24 @@ import math
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, NoReturn
+from functools import cache
+from threading import Thread
+from typing import Any, NoReturn, TextIO
 
 import click
 import pyarrow as pa
 
+from swanlake.cli.pager import page
+from swanlake.cli.table_layout import COLOURS, PLAIN, Column, Style, TableText, vertical_lines
 from swanlake.errors import SwanLakeError
 from swanlake.lake.model.type_registry import LAKE_TYPES, StatsOrder
 from swanlake.sql.quoting import identifier
 
-FORMATS = ("table", "csv", "json", "arrow")
-_MAX_TABLE_ROWS = 1000
+FORMATS = ("table", "vertical", "csv", "json", "arrow")
 _NEEDS_QUOTES = re.compile(r'[,"\r\n]|^$')
 #: The types that JSON can represent; values of all other types become text.
 _JSON_SCALARS = frozenset(
@@ -50,21 +53,58 @@ class Result:
     affected_rows: int = -1
 
 
-def show(result: Result, output: str, *, quiet: bool = False) -> None:
-    """Prints a result batch by batch; a table shows its first thousand rows."""
+@dataclass(frozen=True)
+class View:
+    """How results are printed."""
+
+    format: str = "table"
+    #: Print the rows only, without their number.
+    quiet: bool = False
+    #: Print the type of each column below its name.
+    types: bool = False
+    null: str = "NULL"
+    max_rows: int = 1000
+    #: What a table does that is too wide for the terminal: leave columns out, or become vertical.
+    elide: bool = True
+    #: Show a table that is too long for the terminal in the pager.
+    pager: bool = False
+    #: Gives the seconds since the statement began, to print below its result.
+    clock: Callable[[], float] | None = None
+
+
+def show(result: Result, view: View) -> None:
+    """Prints a result batch by batch; a table shows its first ``max_rows`` rows."""
     if len(result.schema) == 0:
         for _ in result.batches:
             pass
-        if output == "table" and not quiet:
-            print("OK" if result.affected_rows < 0 else f"{_count(result.affected_rows)} affected")
+        if view.format in ("table", "vertical") and not view.quiet:
+            affected = result.affected_rows
+            text = "OK" if affected < 0 else f"{_count(affected, 'row')} affected"
+            print(text + _time(view))
         return
-    {"table": _table, "csv": _csv, "json": _json, "arrow": _arrow}[output](result, quiet)
+    writers = {"table": _table, "vertical": _table, "csv": _csv, "json": _json, "arrow": _arrow}
+    writers[view.format](result, view)
 
 
 def show_table(table: Any, output: str) -> None:
-    """Prints the rows of a table only."""
-    show(Result(table.schema, table.to_batches()), output, quiet=True)
-    sys.stdout.flush()  # rich's output must come before click's
+    """Prints the rows of a table only; on a narrow terminal, a line for each value."""
+    view = View(output, quiet=True, elide=False)
+    show(Result(table.schema, table.to_batches()), view)
+    sys.stdout.flush()
+
+
+def terminal_size() -> os.terminal_size:
+    """The size of the terminal; shutil would believe LINES and COLUMNS of a parent's terminal."""
+    try:
+        size = os.get_terminal_size(sys.stdout.fileno())
+    except OSError:
+        return os.terminal_size((80, 24))
+    return size if size.columns and size.lines else os.terminal_size((80, 24))
+
+
+def text_style(stream: TextIO) -> Style:
+    """Colours for a terminal, unless NO_COLOR is set; nothing elsewhere."""
+    return COLOURS if stream.isatty() and not os.environ.get("NO_COLOR") else PLAIN
 
 
 def exit_with(code: int, error: SwanLakeError, prefix: str = "") -> NoReturn:
@@ -73,32 +113,62 @@ def exit_with(code: int, error: SwanLakeError, prefix: str = "") -> NoReturn:
     raise SystemExit(code)
 
 
-def _table(result: Result, quiet: bool) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.ROUNDED)
-    for field in result.schema:
-        numeric = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
-        right = numeric or pa.types.is_decimal(field.type)
-        table.add_column(Text(field.name), justify="right" if right else "left", overflow="fold")
-    printer = _Printer()
+def _table(result: Result, view: View) -> None:
+    columns = _columns(result.schema, view.types)
+    rows: list[tuple[str | None, ...]] = []
     total = 0
     for batch in result.batches:
-        shown = batch.slice(0, max(_MAX_TABLE_ROWS - total, 0))
-        for row in printer.texts(shown):
-            table.add_row(*(Text("NULL" if text is None else text) for text in row))
+        shown = batch.slice(0, max(view.max_rows - total, 0))
+        rows += _printer().texts(shown)
         total += batch.num_rows
-    Console(width=None if sys.stdout.isatty() else 10_000).print(table)
-    if not quiet:
-        hidden = max(total - _MAX_TABLE_ROWS, 0)
-        print(_count(total) + (f" ({hidden} more not shown)" if hidden else ""))
+    terminal = terminal_size() if sys.stdout.isatty() else None
+    width = None if terminal is None else terminal.columns
+    style = text_style(sys.stdout)
+    table = TableText(columns, rows, width, null=view.null, style=style)
+    is_vertical = view.format == "vertical" or not (table.fits or view.elide)
+    is_long = terminal is not None and len(rows) + 8 > terminal.lines
+    if is_vertical:
+        lines = list(vertical_lines(columns, rows, width, null=view.null, style=style))
+        is_long = terminal is not None and len(lines) + 3 > terminal.lines
+    elif view.pager and is_long:  # which scrolls to the sides too
+        lines = list(TableText(columns, rows, null=view.null, style=style).lines())
+    else:
+        lines = list(table.lines())
+    if not view.quiet:
+        notes = _count(total, "row") + _not_shown(total - len(rows))
+        if not is_vertical and not (view.pager and is_long) and table.shown < len(columns):
+            notes += f", {len(columns)} columns ({table.shown} shown)"
+        lines.append(notes + _time(view))
+    if view.pager and is_long:
+        page(lines)
+    else:
+        print("\n".join(lines))
 
 
-def _csv(result: Result, quiet: bool) -> None:
-    printer = _Printer()
+def _columns(schema: Any, types: bool) -> list[Column]:
+    names = _printer().type_names(schema) if types else [""] * len(schema)
+    return [
+        Column(field.name, name, _is_number(field.type))
+        for field, name in zip(schema, names, strict=True)
+    ]
+
+
+def _is_number(kind: Any) -> bool:
+    return bool(
+        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    )
+
+
+def _not_shown(rows: int) -> str:
+    return f" ({rows} more not shown)" if rows else ""
+
+
+def _time(view: View) -> str:
+    return "" if view.clock is None else f" ({view.clock():.3f} s)"
+
+
+def _csv(result: Result, view: View) -> None:
+    printer = _printer()
     print(",".join(_csv_field(name) for name in result.schema.names))
     for batch in result.batches:
         lines = (",".join(map(_csv_field, row)) + "\n" for row in printer.texts(batch))
@@ -114,8 +184,8 @@ def _csv_field(text: str | None) -> str:
     return text
 
 
-def _json(result: Result, quiet: bool) -> None:
-    printer = _Printer()
+def _json(result: Result, view: View) -> None:
+    printer = _printer()
     keys = [_json_text(name) for name in _distinct(result.schema.names)]
     before = "[\n"
     for batch in result.batches:
@@ -144,7 +214,7 @@ def _json_text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _arrow(result: Result, quiet: bool) -> None:
+def _arrow(result: Result, view: View) -> None:
     with pa.ipc.new_stream(sys.stdout.buffer, result.schema) as writer:
         for batch in result.batches:
             writer.write_batch(batch)
@@ -162,8 +232,8 @@ def _distinct(names: list[str]) -> list[str]:
     return list(used)
 
 
-def _count(rows: int) -> str:
-    return f"{rows} row{'' if rows == 1 else 's'}"
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 class _Printer:
@@ -181,6 +251,14 @@ class _Printer:
         self._connection = duckdb.connect()
         self._connection.execute("SET TimeZone = 'UTC'")
         self._thread = ThreadPoolExecutor(1, "swanlake-printer")
+
+    def type_names(self, schema: Any) -> list[str]:
+        """The names of the columns' types, as DuckDB knows them."""
+        none = pa.RecordBatch.from_arrays(
+            [pa.array([], field.type) for field in schema], names=schema.names
+        )
+        relation = self._thread.submit(self._cast, none, None).result()
+        return [str(kind).lower() for kind in relation.types]
 
     def texts(self, batch: Any) -> Iterator[tuple[str | None, ...]]:
         """The rows of a batch, every value as text or None."""
@@ -206,6 +284,16 @@ class _Printer:
         if types is None:
             return relation
         return relation.project(", ".join(f"c{i}::{kind}" for i, kind in enumerate(types)))
+
+
+def warm_up() -> None:
+    """Has the engine started in the background, so that the first result need not wait for it."""
+    Thread(target=_printer, name="swanlake-printer-start", daemon=True).start()
+
+
+@cache
+def _printer() -> _Printer:
+    return _Printer()
 
 
 def _json_type(kind: Any) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import click
 
@@ -59,6 +60,15 @@ def connect(
     )
 
 
+def display_url(url: str) -> str:
+    """The URL without a user and a password."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return url
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+
 def _read(file: Path) -> str:
     try:
         return file.read_text()
@@ -98,7 +108,7 @@ def open_client(
     except ConfigError:
         raise
     except SwanLakeError as unreachable:
-        exit_with(EXIT_NO_CONNECTION, unreachable, f"Cannot connect to {url}")
+        exit_with(EXIT_NO_CONNECTION, unreachable, f"Cannot connect to {display_url(url)}")
     with client:
         yield client
 

@@ -326,9 +326,9 @@ class Driver:
         self._may_have_session = True
         with self.translate_errors(call):
             info = self._client.get_flight_info(descriptor, self._call_options(call))
-        self._has_session = True
         tickets = iter([endpoint.ticket for endpoint in info.endpoints])
         rows = ResultReader(self, call, tickets, self.open_reader(next(tickets), call))
+        self._has_session = True  # not before: describing a metadata command opens no session
         if len(rows.schema) == 0:
             rows.affected = info.total_records
         return rows

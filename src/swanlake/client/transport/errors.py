@@ -44,6 +44,12 @@ _NEVER_CONNECTED = re.compile(
     re.IGNORECASE,
 )
 
+#: What gRPC says before the operating system's reason.
+_BEFORE_REASON = re.compile(
+    r"^failed to connect to all addresses; last error: \w+: (?:ipv[46]:\S+: )?"
+    r"(?:Failed to connect to remote host: )?"
+)
+
 
 def _with_subclasses(kind: type[SwanLakeError]) -> Iterator[type[SwanLakeError]]:
     yield kind
@@ -106,7 +112,8 @@ def error_from_wire(
     if kind is QueryTimeout and timeout is not None:
         return client_timeout(timeout)
     if kind is ServerUnavailable and _NEVER_CONNECTED.search(message):
-        return ServerUnreachable(f"No server answers at {server}: {message}")
+        reason = _BEFORE_REASON.sub("", message)
+        return ServerUnreachable(f"No server answers at {server}: {reason}")
     if kind is ServerUnavailable:
         return ConnectionLost(f"The connection to {server} was lost: {message}")
     return kind(message, code=code)

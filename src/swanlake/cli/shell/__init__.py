@@ -1,0 +1,1 @@
+"""The shell ``swanlake sql``: a prompt, scripts, and the commands of both."""
