@@ -43,7 +43,7 @@ class Terminal:
     def type(self, keys: str) -> None:
         os.write(self._screen, keys.encode())
 
-    def expect(self, text: str, seconds: float = 25.0) -> None:
+    def expect(self, text: str, seconds: float = 240.0) -> None:
         """Reads until the text appears, and drops everything up to its end."""
         assert self.shows(text, seconds), f"{text!r} is not in {self._text!r}"
 

@@ -12,6 +12,8 @@ def main() -> None:
     """The entry point; names the missing package if only the client is installed."""
     from swanlake._internal.arrow_memory import limit_arrow_memory
 
+    # gRPC writes its own lines about refused connections; ours say it in one sentence.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
         from swanlake.cli.commands import swanlake
     except ModuleNotFoundError as missing:
