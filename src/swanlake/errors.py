@@ -4,6 +4,7 @@
     ├── ConfigError (ValueError)      a setting is unknown or unreadable
     ├── StartupError                  the server cannot start; carries the exit code
     │   ├── AddressInUse
+    │   ├── HomeInUse
     │   └── CatalogUnreachable
     │       └── StorageUnreachable
     ├── InvalidRequest                malformed, or of the wrong type or count
@@ -167,6 +168,13 @@ class AddressInUse(StartupError):
     """The server cannot listen on the address."""
 
     identifier = "ADDRESS_IN_USE"
+    exit_code = 3
+
+
+class HomeInUse(StartupError):
+    """Another server uses the home directory."""
+
+    identifier = "HOME_IN_USE"
     exit_code = 3
 
 

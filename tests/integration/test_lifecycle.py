@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -399,3 +400,31 @@ def test_json_log_has_one_object_per_line_and_no_secret(tmp_path: Path) -> None:
     assert entries[-1]["msg"] == "stopped"
     assert "hunter2" not in text
     assert token not in text
+
+
+def test_second_server_on_the_same_home_refuses_and_names_the_first(
+    start_server: Callable[..., ServerProcess],
+) -> None:
+    first = start_server()
+    code, log = start_fails(first.home)
+    assert code == 3
+    assert (
+        f"swanlake: The home directory {first.home} belongs to a server that runs "
+        f"(process {first.process.pid}). Stop it, or choose another directory with --home.\n"
+    ) in log
+    first.kill()
+    start_server(home=first.home)  # a killed server leaves nothing behind that is in the way
+
+
+def test_banner_has_commands_that_work_as_pasted(
+    start_server: Callable[..., ServerProcess], tmp_path: Path
+) -> None:
+    server = start_server()
+    (command,) = re.findall(r"^  query +(.*)$", server.log_text, re.MULTILINE)
+    shown = subprocess.run(
+        f"{command} -c 'SELECT 40 + 2 AS answer' --format csv",
+        shell=True, cwd=tmp_path, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert shown.stdout == "answer\n42\n"
+    assert f"  home    {server.home}\n" in server.log_text
+    assert f"kill {server.process.pid}\n" in server.log_text

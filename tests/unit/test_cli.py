@@ -158,7 +158,7 @@ def test_serve_without_the_server_extra_names_it(monkeypatch: pytest.MonkeyPatch
         swanlake.cli.main()
     assert left.value.code == (
         "The swanlake command needs the server's packages (click is missing): "
-        "pip install 'swanlake[server]'."
+        "pip install '.[server]' in a checkout of SwanLake."
     )
 
 

@@ -40,6 +40,7 @@ NEVER_SENT = {
     "CONFIG_INVALID",
     "STARTUP_FAILED",
     "ADDRESS_IN_USE",
+    "HOME_IN_USE",
 }
 
 

@@ -21,7 +21,7 @@ def main() -> None:
             raise
         sys.exit(
             f"The swanlake command needs the server's packages ({missing.name} is missing): "
-            "pip install 'swanlake[server]'."
+            "pip install '.[server]' in a checkout of SwanLake."
         )
     os.umask(0o077)  # files of the lake, of the server and of its children are private
     swanlake(prog_name="swanlake", obj=limit_arrow_memory)

@@ -14,6 +14,7 @@ from swanlake import config
 from swanlake._internal.arrow_memory import ARROW_HEADROOM_BYTES
 from swanlake._internal.memory import caller_bytes
 from swanlake._version import __version__
+from swanlake.cli.banner import banner_lines, own_command
 from swanlake.cli.bench import bench
 from swanlake.cli.catalog import catalog
 from swanlake.cli.credentials import token, user
@@ -103,13 +104,8 @@ def serve(
     from swanlake.server.heartbeat import Heartbeat
 
     def announce(server: Server) -> None:
-        click.echo(
-            f"SwanLake {__version__} accepts connections on {server.url}\n"
-            f"  query it:   swanlake sql --url {server.url}\n"
-            f"  look at it: {server.status_url or 'no console: see the log, or set status'}\n"
-            f"  everything: {settings.home.absolute()}\n"
-            "  stop it:    Ctrl-C"
-        )
+        lines = banner_lines(own_command(), server.url, server.status_url, settings)
+        click.echo("\n".join(lines))
 
     heartbeat = Heartbeat(supervisor_socket) if supervisor_socket is not None else None
     try:

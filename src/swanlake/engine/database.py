@@ -98,7 +98,8 @@ def extension_path(name: str) -> Path:
         for file in Path(folder).rglob(f"{name}.duckdb_extension"):
             return file
     raise StartupError(
-        f"The DuckDB extension {name!r} is not installed; run pip install 'swanlake[server]'."
+        f"The DuckDB extension {name!r} is not installed; run pip install '.[server]' in a "
+        "checkout of SwanLake."
     )
 
 

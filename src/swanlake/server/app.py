@@ -50,6 +50,7 @@ from swanlake.server.start_checks import (
     check_exposure,
     check_status_url,
     listen_for_status,
+    lock_home,
     make_private,
 )
 from swanlake.sessions.peers import connected_peers
@@ -109,6 +110,7 @@ class Server:
             )
         check_address(settings)
         make_private(settings.home)
+        self._home_lock = lock_home(settings.home)
 
         def build_service(port: int, tls: ServerTls | None) -> SwanLakeService:
             return SwanLakeService(
@@ -122,6 +124,7 @@ class Server:
             )
 
         with ExitStack() as undo:
+            undo.callback(self._home_lock.close)
             self._lake = Lake.from_settings(settings)
             undo.callback(self._lake.close)
             self._host = _open_host(settings, self._lake)
@@ -282,6 +285,7 @@ class Server:
         self._runner.close()
         self._host.close()
         self._lake.close()
+        self._home_lock.close()
 
     def _interrupt(self) -> None:
         running = self.registry.running()

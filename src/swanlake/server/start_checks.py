@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 import socket
+import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from swanlake._internal.addresses import is_loopback
+from swanlake._internal.waiting import polling, wait
 from swanlake.config import Settings
-from swanlake.errors import AddressInUse, ConfigError
+from swanlake.errors import AddressInUse, ConfigError, HomeInUse
 
 log = logging.getLogger("swanlake.server")
 
 _SCHEMES = ("grpc", "grpc+tls")
 #: What SwanLake stores in the home directory, and what a new volume contains.
-_HOME_ENTRIES = {"catalogs", "data", "logs", "queue", "tmp", "tokens", "lost+found"}
+_LOCK_FILE = "server.lock"
+_HOME_ENTRIES = {
+    "catalogs", "data", "logs", "queue", "tmp", "tokens", "lost+found", _LOCK_FILE
+}  # fmt: skip
+#: A server that has just been stopped may still be closing its files.
+_LOCK_SECONDS = 2.0
 
 
 def check_exposure(settings: Settings, host: str, *, has_tls: bool) -> None:
@@ -104,6 +112,50 @@ def _listen(host: str, port: int) -> socket.socket:
     """A listening socket; raises OSError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     return socket.create_server((host, port), family=family)
+
+
+class HomeLock:
+    """The home directory belongs to one server: from ``lock_home`` until it is closed."""
+
+    def __init__(self, descriptor: int | None) -> None:
+        self._descriptor = descriptor
+
+    def close(self) -> None:
+        """Gives the directory up; idempotent."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def lock_home(home: Path) -> HomeLock:
+    """Takes the home directory for this process; raises HomeInUse if another server has it."""
+    try:
+        descriptor = os.open(home / _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:  # what cannot be used at all fails later
+        return HomeLock(None)
+
+    def is_taken() -> bool:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    try:
+        is_ours = wait(polling(is_taken), deadline=time.monotonic() + _LOCK_SECONDS)
+    except OSError as unsupported:  # some network file systems have no locks
+        log.warning("the home directory %s cannot be locked: %s", home, unsupported)
+        is_ours = True
+    if not is_ours:
+        pid = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
+        os.close(descriptor)
+        raise HomeInUse(
+            f"The home directory {home.absolute()} belongs to a server that runs (process {pid}). "
+            "Stop it, or choose another directory with --home."
+        )
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    return HomeLock(descriptor)
 
 
 def make_private(home: Path) -> None:
