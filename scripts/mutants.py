@@ -68,6 +68,8 @@ TESTS = {
     "queue/coordinator.py": ["queue/test_coordinator.py"],
     "queue/ingest/deduplication.py": ["queue/test_batch_ids.py"],
     "sessions/execution/router.py": ["sessions/test_router.py"],
+    "sql/expressions.py": ["sql/test_expressions.py"],
+    "sql/reads.py": ["sql/test_reads.py"],
     "sql/references.py": ["sql/test_references.py"],
 }
 #: A run may take this many times the time without a mutant, and at least so many seconds.

@@ -101,3 +101,23 @@ def test_lock_timeout_of_a_group_fails_every_commit(
     store = cast("CatalogStore", Store())
     outcomes = protocol.apply_all(store, [Commit(()), Commit(())], SHORT)
     assert [type(one) for one in outcomes] == [CommitLockTimeout, CommitLockTimeout]
+
+
+def test_commits_of_a_lost_group_are_looked_up_before_they_are_repeated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[tuple[int, bool]] = []
+
+    def attempt(
+        store: Any, commits: Any, retries: Any, deadline: float, looks_up: bool = False
+    ) -> list[Committed]:
+        seen.append((len(commits), looks_up))
+        if len(commits) > 1:
+            raise protocol._LostDuringCommit
+        return [Committed(len(seen))]
+
+    monkeypatch.setattr(protocol, "_attempt", attempt)
+    store = cast("CatalogStore", Store())
+    outcomes = protocol.apply_all(store, [Commit(()), Commit(())], SHORT)
+    assert outcomes == [Committed(2), Committed(3)]
+    assert seen == [(2, False), (1, True), (1, True)]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import duckdb
 import pytest
 
+from swanlake.sql import expressions
+from swanlake.sql.builtins import ROW_FUNCTIONS
 from swanlake.sql.expressions import adds_no_collation, reads_only
 from swanlake.sql.syntax_tree import SyntaxTree, read_syntax_tree
 
@@ -45,12 +48,30 @@ def tree_of(connection: duckdb.DuckDBPyConnection, sql: str) -> SyntaxTree:
         ("SELECT * FROM table_macro()", False),
         ("WITH v AS (FROM t) SELECT * FROM v", False),
         ("SELECT exists (FROM t) FROM r", False),
+        ("SELECT c0 FROM t", False),
+        ("SELECT c0 FROM s.r", False),
+        ("SELECT DISTINCT c0 FROM r", False),
+        ("SELECT c0 COLLATE nocase FROM r", False),
     ],
 )
 def test_queries_that_read_only_one_table(
     connection: duckdb.DuckDBPyConnection, query: str, expected: bool
 ) -> None:
     assert reads_only(tree_of(connection, query), "r") is expected
+
+
+def test_all_that_is_listed_may_be_together(connection: duckdb.DuckDBPyConnection) -> None:
+    tree = tree_of(connection, "SELECT r.c0 FROM r")
+    scalars = expressions.builtin_functions("scalar")
+    everything = replace(
+        tree,
+        nodes=expressions._QUERY_NODES,
+        expressions=expressions._ROW_EXPRESSIONS | {"DEFAULT", "STAR"},
+        functions=expressions.builtin_functions("scalar", "CONSISTENT") | ROW_FUNCTIONS,
+    )
+    assert reads_only(everything, "r")
+    sources = expressions.builtin_functions("aggregate") | expressions._SOURCES
+    assert adds_no_collation(replace(tree, functions=scalars | sources))
 
 
 @pytest.mark.parametrize(

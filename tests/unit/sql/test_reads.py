@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import duckdb
 import pytest
 
 from swanlake.sql import reads
+from swanlake.sql.syntax_tree import read_syntax_tree
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +99,8 @@ def test_tables_are_found(
         "SELECT a IS NOT DISTINCT FROM (SELECT b FROM u) FROM t",
         'SELECT "current_catalog" FROM t',
         "SELECT current_catalog--x\n FROM t",
+        "SELECT t.a.b FROM t",
+        "INSERT INTO t VALUES (1)",
         'SELECT "Rowid" FROM t',
     ],
 )
@@ -131,6 +135,8 @@ def test_queries_replace_tables(connection: duckdb.DuckDBPyConnection, sql: str,
     ("sql", "known"),
     [
         ('SELECT x.A, "Y".b, y AS n FROM lake.s.t AS x JOIN "Y" ON true ORDER BY n', True),
+        ("SELECT t.a FROM lake.s.t", True),
+        ("SELECT t.a, b FROM t", True),
         ("SELECT c FROM t", False),
         ("SELECT t.rowid FROM t", False),
         ("SELECT current_date FROM t", False),
@@ -143,6 +149,15 @@ def test_names_are_known_as_columns_tables_or_aliases(
     found = reads.plain_query(connection, sql)
     assert found is not None
     assert found.names_only(["a", "B"]) is known
+
+
+def test_all_that_is_listed_may_be_together(connection: duckdb.DuckDBPyConnection) -> None:
+    tree = read_syntax_tree(connection, "SELECT a FROM t")
+    assert tree is not None
+    everything = replace(
+        tree, nodes=reads._NODES, expressions=reads._EXPRESSIONS, functions=reads._FUNCTIONS
+    )
+    assert reads._is_plain(everything)
 
 
 @pytest.mark.parametrize(

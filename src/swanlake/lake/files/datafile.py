@@ -272,8 +272,11 @@ def _folder(table: Table) -> Iterator[str]:
         yield table.directory
         return
     folder = f"{table.directory}.swanlake-{uuid4().hex}/"
-    os.makedirs(folder)
+    created = make_directories(folder)
     try:
+        # The name of a new table's directory; the directory itself is synced with its files.
+        for directory in created - set(map(os.path.abspath, (folder, table.directory))):
+            fsync_path(directory)
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
