@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from swanlake.errors import CommitLockTimeout, CommitStateUnknown
+from swanlake.errors import (
+    CatalogNotWritable,
+    CommitConflict,
+    CommitLockTimeout,
+    CommitStateUnknown,
+)
 from swanlake.lake.commit import protocol
 from swanlake.lake.commit.protocol import Committed, Retries
 from swanlake.lake.metastore.store import CatalogStore, ErrorKind
@@ -24,14 +30,19 @@ class Deadlock(Exception):
     """The database aborted this transaction."""
 
 
+class NoTable(Exception):
+    """A table of the metadata does not exist."""
+
+
 class Store:
     """A store that only classifies errors."""
 
     name = "sales"
-    errors = (Busy, Deadlock)
+    errors = (Busy, Deadlock, NoTable)
 
     def classify(self, error: Exception) -> ErrorKind:
-        return ErrorKind.LOCK_TIMEOUT if isinstance(error, Busy) else ErrorKind.TRANSIENT
+        kinds = {Busy: ErrorKind.LOCK_TIMEOUT, NoTable: ErrorKind.MISSING_TABLE}
+        return kinds.get(type(error), ErrorKind.TRANSIENT)
 
 
 @pytest.fixture
@@ -79,6 +90,37 @@ def test_lock_timeout_after_a_lost_commit_reports_unknown_state(
 ) -> None:
     waits(protocol._LostDuringCommit(), Busy(), Busy())
     with pytest.raises(CommitStateUnknown):
+        apply()
+
+
+@pytest.mark.parametrize("error", [Busy(), NoTable(), protocol._RowsLocked()])
+@pytest.mark.parametrize("is_last", [False, True])
+def test_no_error_after_a_lost_commit_says_that_nothing_was_written(
+    waits: Callable[..., list[float | None]],
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    is_last: bool,
+) -> None:
+    clock = iter([0.0, 0.0, *([1.0] * 10 if is_last else [0.0] * 10)])  # the deadline is at 0.2
+    monkeypatch.setattr(protocol, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    waits(protocol._LostDuringCommit(), error, error)
+    with pytest.raises(CommitStateUnknown, match="its outcome could not be read"):
+        apply()
+
+
+@pytest.mark.parametrize(
+    ("error", "refusal"),
+    [
+        (NoTable(), CatalogNotWritable),
+        (protocol._RowsLocked(), CommitConflict),
+        (Busy(), CommitLockTimeout),
+    ],
+)
+def test_error_before_the_commit_says_that_nothing_was_written(
+    waits: Callable[..., list[float | None]], error: Exception, refusal: type[Exception]
+) -> None:
+    waits(error)
+    with pytest.raises(refusal):
         apply()
 
 
