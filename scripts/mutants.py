@@ -69,6 +69,7 @@ TESTS = {
     "queue/ingest/deduplication.py": ["queue/test_batch_ids.py"],
     "sessions/execution/router.py": ["sessions/test_router.py"],
     "sql/expressions.py": ["sql/test_expressions.py"],
+    "sql/last_commit.py": ["sql/test_last_commit.py"],
     "sql/reads.py": ["sql/test_reads.py"],
     "sql/references.py": ["sql/test_references.py"],
 }

@@ -19,10 +19,14 @@ from swanlake.errors import (
 )
 from swanlake.jobs.runner import WithoutTransforms
 from swanlake.lake.commit.protocol import Committed
+from swanlake.lake.model.ids import uuid7
 from swanlake.lake.model.layout import DataFile, Table
 from swanlake.lake.model.operations import Commit, Insert
+from swanlake.queue.batch_ids import BatchId, ledger_prefix
+from swanlake.queue.flush import flusher
 from swanlake.queue.flush.flusher import Flusher, ledger_entry
 from swanlake.queue.flush.units import FlushResult, FlushUnit
+from swanlake.queue.storage.segment import SegmentHeader
 from swanlake.queue.storage.store import SegmentFile, SegmentStore
 from tests.unit.queue.samples import CATALOG_ID, layout, numbers, queue_table
 
@@ -135,3 +139,26 @@ def test_files_of_each_lost_race_are_deleted(flush: Flush) -> None:
 def test_files_of_a_flush_that_was_committed_before_are_deleted(flush: Flush) -> None:
     assert flush.run(Committed(5, applied=False)) == 0
     assert flush.files == []
+
+
+def test_batch_in_two_segments_is_written_once(tmp_path: Path) -> None:
+    """Its producer sent it again to the server that adopted the first segment."""
+    segments = []
+    for name in ("first", "second", "third"):
+        header = SegmentHeader(uuid7(), queue_table(), 1.0)
+        segments.append(SegmentFile(tmp_path / name, header))
+    first, second, third = (segment.batch_ids for segment in segments)
+    for number in (1, 2):
+        first.add(BatchId("p", number))
+    for number in (2, 3):
+        second.add(BatchId("p", number))
+    for producer, number in (("p", 3), ("q", 2), ("p", 9)):
+        third.add(BatchId(producer, number))
+    notes = {ledger_prefix("p", 1): [f"{ledger_prefix('p', 1)}9-9@x"], ledger_prefix("q", 1): []}
+    catalog: Any = SimpleNamespace(list_ledger=notes.__getitem__)
+    skips = flusher._find_duplicates(catalog, 1, segments)
+    assert [skips[segment.id] for segment in segments] == [
+        set(),
+        {BatchId("p", 2)},
+        {BatchId("p", 3), BatchId("p", 9)},
+    ]

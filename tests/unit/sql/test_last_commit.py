@@ -47,10 +47,34 @@ def test_argument_that_is_no_literal_is_kept(argument: str) -> None:
         "FROM lake.last_committed_snapshot('lake')",
         "FROM ducklake_current_snapshot('lake')",
         "FROM ducklake_last_committed_snapshot(",
+        "SELECT last_committed_snapshot",
+        "last_committed_snapshot",
+        "SELECT 1",
+        "FROM other(last_committed_snapshot)",
+        "FROM (SELECT ducklake_last_committed_snapshot AS x)",
+        "FROM last_committed_snapshots(), lake.last_commit()",
     ],
 )
 def test_other_texts_stay(text: str) -> None:
     assert last_commit_calls(text) == []
+
+
+def test_call_may_be_the_whole_text() -> None:
+    for qualifiers in ((), ("lake",), ("lake", "main"), ("a", "b", "c")):
+        text = ".".join([*qualifiers, "last_committed_snapshot()"])
+        assert last_commit_calls(text) == [LastCommitCall(qualifiers, 0, len(text))]
+
+
+def test_operator_before_a_dot_is_no_qualifier() -> None:
+    for text in ("FROM (x).last_committed_snapshot()", ".last_committed_snapshot() AS x"):
+        [call] = last_commit_calls(text)
+        assert (call.qualifiers, call.start) == ((), text.index("last"))
+
+
+def test_commas_inside_of_an_argument_are_its_own() -> None:
+    argument = "concat('a', 'b')"
+    [call] = last_commit_calls(f"FROM ducklake_last_committed_snapshot({argument})")
+    assert call.argument == argument
 
 
 def test_several_calls_are_replaced() -> None:
