@@ -24,8 +24,8 @@ def test_work_is_committed_whole_or_refused(lake: Lake, duck: duckdb.DuckDBPyCon
         with pytest.raises(LakeError, match="Part of this work is in the lake already") as refused:
             append(3, *work)
         assert refused.value.identifier == "PARTLY_COMMITTED"
-    for work in (("a",), ("b", "c"), ("c",), ("a", "b", "c")):
-        assert not append(4, *work)
+    for done in (("a",), ("b", "c"), ("c",), ("a", "b", "c")):
+        assert not append(4, *done)
     assert append(5, "d")
     lake.location(sales.info).attach(duck)
     assert duck.execute("SELECT i FROM sales.main.t ORDER BY i").fetchall() == [(1,), (2,), (5,)]
