@@ -13,6 +13,7 @@ from swanlake.errors import (
     CommitConflict,
     CommitLockTimeout,
     QueryError,
+    StorageUnreachable,
     SwanLakeError,
     TransactionAborted,
 )
@@ -42,6 +43,8 @@ _FILE = re.compile(r'file with index "\d+"')
 #: What an engine says that has read-only catalogs, or is barred from files.
 _READ_ONLY = re.compile(r'on database "([^"]*)" which is attached in read-only mode')
 _BARRED = re.compile(r'Cannot access (?:file|directory) "([^"]*)" - file system operations are')
+#: What httpfs says if it gets no answer.
+_UNREACHABLE = re.compile(r"(?P<reason>[^:\n]+) error for HTTP [A-Z]+ to '(?P<url>[^'?]*)")
 _ABORTED = "Current transaction is aborted"
 
 _INVALID_STATEMENTS = """
@@ -110,6 +113,11 @@ def translate(
     if _is_lost_race(error, message):
         what = f"Nothing that was written to {to} was committed" if to else "Nothing was committed"
         return CommitConflict(f"{what}: a concurrent commit came first. Retry it.")
+    if is_io_error(error) and (unreachable := _UNREACHABLE.search(message)):
+        return StorageUnreachable(
+            f"{unreachable['url']} cannot be reached: {unreachable['reason'].strip()}. Retry the "
+            "statement."
+        )
     prefix = _PREFIX.match(message)
     identifier = prefix[1].upper().replace(" ", "_") + "_ERROR" if prefix else "ENGINE_ERROR"
     return QueryError(message, identifier=identifier, code=_code(identifier, message))
@@ -122,6 +130,11 @@ def as_denied(error: SwanLakeError) -> SwanLakeError:
     if file := _BARRED.search(error.message):
         return AccessDenied(f"You may not use the file {file[1]}.")
     return error
+
+
+def is_io_error(error: Exception) -> bool:
+    """True if a file or URL failed; pyarrow raises it as an OSError while rows are fetched."""
+    return isinstance(error, duckdb.IOException | OSError)
 
 
 def is_from_extension(error: Exception) -> bool:

@@ -154,6 +154,7 @@ class Server:
                         caller_bytes(settings.caller_memory_bytes, settings.duckdb_memory_limit)
                     ),
                     configuration=Configuration(settings, sources or {}),
+                    uses_object_store=storage.is_url(settings.data_location),
                 ),
                 lambda: connected_peers(self.port),
             )

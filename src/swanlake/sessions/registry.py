@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from swanlake._internal.worker_threads import WorkerThreads
 from swanlake.access.identity import Identity
 from swanlake.access.scope import Scope
 from swanlake.config import Settings
@@ -83,7 +82,6 @@ class SessionRegistry:
         #: Results whose ticket was not redeemed yet, and those that are being delivered.
         self._results: dict[bytes, ResultStream | PendingResult] = {}
         self._delivering: dict[bytes, ResultStream | PendingResult] = {}
-        self._background = WorkerThreads("swanlake-statement")
         self._calls: set[Run] = set()
         self._metrics = SessionMetrics()
         self.watchdog = Watchdog()
@@ -189,7 +187,7 @@ class SessionRegistry:
             with self.track(run):
                 pending.execute(statement)
 
-        self._background.run(execute)
+        self.services.background.run(execute)
         return pending
 
     def add_result(self, result: ResultStream | PendingResult) -> None:

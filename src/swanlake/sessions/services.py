@@ -8,6 +8,7 @@ from pathlib import Path
 
 from swanlake._internal.counts import Counts
 from swanlake._internal.memory_budget import MemoryBudget
+from swanlake._internal.worker_threads import WorkerThreads
 from swanlake.access.files import FileRules
 from swanlake.config import Configuration, Settings
 from swanlake.engine.host import EngineHost
@@ -61,6 +62,10 @@ class SessionServices:
     native: NativeParts = field(default_factory=NativeParts)
     #: The files that statements may name.
     files: FileRules = field(default_factory=FileRules)
+    #: True if the lake's files are in an object store, whose requests DuckDB does not interrupt.
+    uses_object_store: bool = False
+    #: For statements whose callers may be answered before they end.
+    background: WorkerThreads = field(default_factory=lambda: WorkerThreads("swanlake-statement"))
     activity: Activity = field(default_factory=Activity)
     #: What is kept in memory for callers.
     memory: MemoryBudget = field(default_factory=lambda: MemoryBudget(sys.maxsize))

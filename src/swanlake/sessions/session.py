@@ -26,6 +26,7 @@ from swanlake.sessions.execution.parameters import ParameterExecutor
 from swanlake.sessions.execution.prepared import EMPTY_SCHEMA, PreparedStatement
 from swanlake.sessions.execution.router import enqueue_head
 from swanlake.sessions.ids import SessionKey
+from swanlake.sessions.results.pending import within_deadline
 from swanlake.sessions.results.stream import Outcome
 from swanlake.sessions.results.uploads import receive_upload
 from swanlake.sessions.run import Run
@@ -74,8 +75,18 @@ class Session:
     def execute(self, run: Run, sql: str, transaction: bytes | None = None) -> Outcome:
         """Runs a text, statement by statement; the outcome is that of the last one."""
         self._announce(run, sql)
-        with self._statement_lock(run, transaction):
-            return self._executor.run_all(run, self._executor.parse(sql))
+
+        def execute() -> Outcome:
+            with self._statement_lock(run, transaction):
+                return self._executor.run_all(run, self._executor.parse(sql))
+
+        return self._bounded(run, execute)
+
+    def _bounded(self, run: Run, statement: Callable[[], Outcome]) -> Outcome:
+        """The outcome of a statement, at the latest when it is stopped."""
+        if not self._services.uses_object_store:
+            return statement()  # DuckDB can be interrupted
+        return within_deadline(self._services.background, run, statement)
 
     def query(self, run: Run, sql: str, parameters: list[Any] | None = None) -> Any:
         """The whole result of an internal query, as a table."""

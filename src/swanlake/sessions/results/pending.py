@@ -8,9 +8,13 @@ from collections.abc import Callable
 from typing import Any
 
 from swanlake._internal.waiting import wait
+from swanlake._internal.worker_threads import WorkerThreads
 from swanlake.errors import QueryCancelled, QueryError, SwanLakeError
 from swanlake.sessions.results.stream import Outcome, ResultStream
 from swanlake.sessions.run import Run
+
+#: How long a statement may take to stop.
+_STOP_SECONDS = 1.0
 
 
 class PendingResult:
@@ -93,3 +97,28 @@ class PendingResult:
     def release_reader(self) -> None:
         """The client stopped waiting for the outcome."""
         self.abandon(QueryCancelled("The client went away."))
+
+
+def within_deadline(
+    background: WorkerThreads, run: Run, statement: Callable[[], Outcome]
+) -> Outcome:
+    """The outcome of a statement that may wait for an object store.
+
+    DuckDB cannot be interrupted while it waits for the answer to a request. A statement that is
+    stopped meanwhile is answered at once; it goes on in the background, with its session, until the
+    request fails.
+    """
+    pending = PendingResult(run, None)
+    background.run(lambda: pending.execute(statement))
+    try:
+        return pending.outcome()
+    except SwanLakeError as stopped:
+        if pending.ends_within(_STOP_SECONDS):
+            return pending.outcome()
+        pending.abandon(stopped)
+        raise type(stopped)(
+            f"{stopped.message} It still waits for the object store, so it is not known yet "
+            "whether it takes effect.",
+            identifier=stopped.identifier,
+            code=stopped.code,
+        ) from None
