@@ -33,7 +33,12 @@ def hide_environment_keys(connection: duckdb.DuckDBPyConnection) -> None:
 def use_object_store(
     connection: duckdb.DuckDBPyConnection, options: StorageOptions, scope: str = ""
 ) -> None:
-    """Lets an instance reach the object store, for URLs below ``scope``, or all of them."""
+    """Lets an instance reach the object store, for URLs below ``scope``, or for all.
+
+    Of two secrets for all URLs, DuckDB would take either.
+    """
+    if not scope:
+        connection.execute(f"DROP SECRET IF EXISTS {_ENVIRONMENT_SECRET}")
     connection.execute(
         f"SET GLOBAL http_timeout = {math.ceil(options.timeout)}; "
         f"SET GLOBAL http_retries = {_RETRIES}"
