@@ -147,7 +147,7 @@ class _Catalogs:
         for info in self.gone:
             entries = [] if info.data_path in taken else self._entries_of(info)
             for entry in entries:
-                if not entry.is_folder and not storage.is_upload(entry.path):
+                if not entry.is_folder or _is_empty_object(entry):
                     yield DeletableFile(entry.path, DeletionReason.DROPPED, info.name, entry.size)
 
     def _orphans(self) -> Iterator[DeletableFile]:
@@ -162,17 +162,21 @@ class _Catalogs:
             working = {entry.path for inside in folders.values() for entry in inside}
             for entry in entries:
                 is_file = entry.path.endswith(".parquet") and not entry.is_folder
-                is_empty_object = entry.is_folder and entry.path.endswith("/")
                 if entry.path in working or entry.modified >= self.before:
                     continue
                 if storage.is_upload(entry.path):
                     yield DeletableFile(entry.path, DeletionReason.UNFINISHED, info.name)
-                elif is_file or is_empty_object:
+                elif is_file or _is_empty_object(entry):
                     yield DeletableFile(entry.path, DeletionReason.ORPHANED, info.name, entry.size)
 
     def _entries_of(self, info: CatalogInfo) -> list[Entry]:
         """The entries of a catalog's data path, if it has one of its own."""
         return sorted(self.entries.get(info.data_path, ()), key=lambda entry: entry.path)
+
+
+def _is_empty_object(entry: Entry) -> bool:
+    """True for a folder in an object store, which is an object of its own."""
+    return entry.is_folder and entry.path.endswith("/")
 
 
 def _working_folders(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
