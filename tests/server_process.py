@@ -18,6 +18,8 @@ _DEFAULTS = {
     "SWANLAKE_PIPELINE": "inline",
     "SWANLAKE_MAINTENANCE": "off",
     "SWANLAKE_DUCKDB_THREADS": "1",
+    # Tests hold locks while others wait, for as long as the machine is slow.
+    "SWANLAKE_WRITER_LOCK_SECONDS": "0",
     "SWANLAKE_STATUS": "off",
 }
 #: Set in every process that coverage observes.

@@ -237,6 +237,12 @@ class Settings:
     commit_lock_timeout_seconds: float = _setting(
         30.0, "How long a write waits for other writers before it can commit.", minimum=0
     )
+    writer_lock_seconds: float = _setting(
+        20.0,
+        "How long a statement may hold a catalog's lock while statements of others wait for it. 0: "
+        "no limit.",
+        minimum=0,
+    )
     result_buffer_bytes: int = _setting(
         64 * 1024 * 1024,
         "Memory for the unread rest of a result when its session runs another statement. Larger "

@@ -30,6 +30,7 @@
     │   ├── CatalogNotWritable        the fence is missing or was bypassed; reads still work
     │   ├── CommitConflict            a concurrent commit changed its basis: retry
     │   ├── CommitFailed              contention or lost connections outlasted the retries
+    │   ├── WriterLockExceeded        it held the catalog's lock for too long; nothing was written
     │   └── CommitStateUnknown        it is not known whether the commit took effect
     ├── PipelineFailed                a Spark job failed; nothing was changed
     │   └── TransformFailed           a transform raised, or returned rows that do not fit the table
@@ -475,6 +476,13 @@ class CommitLockTimeout(CommitFailed):
     """Other writers held the catalog's lock until the deadline. Nothing was written."""
 
     identifier = "COMMIT_LOCK_TIMEOUT"
+
+
+class WriterLockExceeded(LakeError, OperationalError):
+    """The statement held the catalog's lock for too long while others waited; it was undone."""
+
+    identifier = "COMMIT_LOCK_EXCEEDED"
+    code = Code.DEADLINE_EXCEEDED
 
 
 class CommitStateUnknown(LakeError, OperationalError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -173,7 +173,7 @@ def ping(
     timeout: float,
     quiet: bool,
 ) -> None:
-    """Check whether a server accepts statements.
+    """Check whether a server accepts statements, and reaches what it needs for them.
 
     Exit codes as of pg_isready: 0 accepting, 1 rejecting, 2 no response, 3 no attempt was made.
     """
@@ -188,14 +188,27 @@ def _ping(
 ) -> tuple[int, str]:
     try:
         with connect(url, token_file, tls_ca, timeout) as client:
-            state = client.status()["state"]
+            status = client.status()
     except ConfigError as wrong:
         return PING_BAD_ARGUMENTS, f"no attempt: {wrong}"
     except NotAuthenticated as refused:
         return PING_REJECTING, f"rejecting: {refused}"
     except SwanLakeError:
         return PING_NO_RESPONSE, "no response"
-    return (PING_ACCEPTING if state == "accepting" else PING_REJECTING), state
+    return _readiness(status)
+
+
+def _readiness(status: Mapping[str, Any]) -> tuple[int, str]:
+    """The exit code and the words for what a server says about itself."""
+    state = status["state"]
+    if state != "accepting":
+        return PING_REJECTING, state
+    # An older server does not tell.
+    failed = [check for check in status.get("health", {}).get("checks", ()) if not check["ok"]]
+    if failed:
+        reasons = " ".join(check["reason"] for check in failed)
+        return PING_REJECTING, f"not ready: {reasons}"
+    return PING_ACCEPTING, state
 
 
 def _load(flags: dict[str, Any], config_file: Path | None) -> config.Configuration:

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 
 import duckdb
 
+from swanlake._internal.waiting import never_cancelled
 from swanlake.errors import CommitConflict, InvalidRequest, NotFound
 from swanlake.lake.commit.changes import ChangeType, parse_changes
 from swanlake.lake.commit.commit_queue import CommitQueue
@@ -135,7 +136,7 @@ class Catalog:
         return sorted(set(missing) & self.metadata.referenced(self.info)) if missing else []
 
     def commit(
-        self, change: Commit, writer: str = "", check: Callable[[], None] = lambda: None
+        self, change: Commit, writer: str = "", check: Callable[[], None] = never_cancelled
     ) -> Committed:
         """Commits atomically; raises a LakeError if nothing was changed.
 

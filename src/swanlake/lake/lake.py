@@ -122,17 +122,20 @@ class Lake:
     @contextmanager
     def exclusive_writer(
         self, catalogs: Iterable[LakeLocation], writer: str, check: Callable[[], None]
-    ) -> Iterator[None]:
+    ) -> Iterator[Callable[[], bool]]:
         """Excludes all other SwanLake writers of all servers from catalogs, for the block.
 
         For statements that DuckDB commits itself; all other commits lock when they commit.
-        ``check`` is called while waiting and raises when the caller gives up.
+        ``check`` is called while waiting and raises when the caller gives up. The block gets a
+        function that is true while statements of this process wait for the catalogs.
         """
+        queues: list[CommitQueue] = []
         with ExitStack() as stack:
             # Always in the same order, so that two callers cannot deadlock.
             for storage_name in sorted(location.storage_name for location in catalogs):
-                stack.enter_context(self._commit_queue(storage_name).exclusive(writer, check))
-            yield
+                queues.append(self._commit_queue(storage_name))
+                stack.enter_context(queues[-1].exclusive(writer, check))
+            yield lambda: any(queue.is_awaited for queue in queues)
 
     def writers(self) -> list[CommitQueueStatus]:
         """The writers of this process that hold, or wait for, a catalog."""

@@ -147,6 +147,7 @@ class Server:
                     maintenance=self._maintenance,
                     result_buffer_bytes=settings.result_buffer_bytes,
                     max_statement_bytes=settings.max_statement_bytes,
+                    writer_lock_seconds=settings.writer_lock_seconds,
                     spill_directory=settings.temp_directory,
                     native=NativeParts.from_setting(settings.native_statements),
                     files=files,

@@ -8,12 +8,19 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import duckdb
 
 from swanlake._internal.waiting import POLL_SECONDS
 from swanlake.access.identity import Identity, Role
-from swanlake.errors import InvalidRequest, QueryCancelled, QueryTimeout, SwanLakeError
+from swanlake.errors import (
+    InvalidRequest,
+    QueryCancelled,
+    QueryTimeout,
+    SwanLakeError,
+    WriterLockExceeded,
+)
 from swanlake.queue.batch_ids import BatchId
 from swanlake.sessions.ids import SessionKey, new_handle
 from swanlake.sql.statement import Statement
@@ -78,6 +85,7 @@ class Run:
         self._watchdog = watchdog
         self._lock = threading.Lock()
         self._stop: SwanLakeError | None = None
+        self._lock_hold: _LockHold | None = None
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._client_is_gone: Callable[[], bool] | None = None
         self._probed_at = self.started
@@ -159,6 +167,27 @@ class Run:
             if outer is None:
                 self._watchdog.discard(self)
 
+    @contextmanager
+    def holding_lock(self, seconds: float, is_awaited: Callable[[], bool]) -> Iterator[None]:
+        """The statement holds a lock during the block; it is stopped if it keeps others waiting.
+
+        Only DuckDB's work is stopped, and only after that many seconds; 0 is no limit.
+        """
+        if not seconds:
+            yield
+            return
+        self._lock_hold = _LockHold(seconds, time.monotonic() + seconds, is_awaited)
+        try:
+            yield
+        finally:
+            self._lock_hold = None
+
+    def run_without_lock(self) -> None:
+        """Forgets that the statement was stopped for its lock: it is run again, without one."""
+        with self._lock:
+            if isinstance(self._stop, WriterLockExceeded):
+                self._stop = None
+
     def cancel(self, reason: SwanLakeError) -> bool:
         """Stops the statement; True if DuckDB was working for it at this moment."""
         with self._lock:
@@ -228,7 +257,11 @@ class Run:
 
     def watch(self) -> None:
         """Interrupts a stopped statement; called repeatedly, as an early interrupt is lost."""
+        hold = self._lock_hold
+        overdue = None if hold is None else hold.overdue()  # before the lock, as it takes another
         with self._lock:
+            if self._stop is None and self._lock_hold is not None:
+                self._stop = overdue
             self._check_stop()
             if self._stop is not None:
                 self._interrupt()
@@ -265,6 +298,25 @@ class Run:
             return False
         self._connection.interrupt()
         return True
+
+
+@dataclass(frozen=True)
+class _LockHold:
+    """A catalog's lock that a statement holds."""
+
+    seconds: float
+    until: float
+    is_awaited: Callable[[], bool]
+
+    def overdue(self) -> WriterLockExceeded | None:
+        """The reason to stop the statement; None if it may go on."""
+        if time.monotonic() < self.until or not self.is_awaited():
+            return None
+        return WriterLockExceeded(
+            f"The statement held the lock of its catalog for {self.seconds:g} s while other "
+            "statements waited for it, and was stopped. Nothing was changed. Store what takes long "
+            "in a temporary table first, change fewer rows at a time, or raise writer_lock_seconds."
+        )
 
 
 class Watchdog:

@@ -59,6 +59,8 @@ class SessionServices:
     result_buffer_bytes: int
     spill_directory: Path
     max_statement_bytes: int
+    #: How long a statement may hold a catalog's lock while others wait; 0 is no limit.
+    writer_lock_seconds: float = 0.0
     native: NativeParts = field(default_factory=NativeParts)
     #: The files that statements may name.
     files: FileRules = field(default_factory=FileRules)

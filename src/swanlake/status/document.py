@@ -29,9 +29,12 @@ _MAX_ENTRIES = 100
 
 
 def describe_server(view: ServerView, identity: Identity) -> Facts:
-    """What the Flight action tells: to others than admins only whether statements are accepted."""
+    """What the Flight action tells: to others than admins only whether the server can work."""
     facts = _public_facts(view)
-    return facts | _server_facts(view) if identity.is_admin else facts
+    if identity.is_admin:
+        facts |= _server_facts(view)
+    facts["health"] = health_facts(view.health.current(), with_details=identity.is_admin)
+    return facts
 
 
 def _public_facts(view: ServerView) -> Facts:

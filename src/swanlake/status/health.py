@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from swanlake._internal.waiting import polling, wait
 from swanlake._internal.worker_threads import WorkerThreads
 from swanlake.errors import SwanLakeError
 
@@ -20,6 +21,8 @@ log = logging.getLogger("swanlake.status")
 _TICK_SECONDS = 1.0
 #: A check that takes longer has failed.
 _DEADLINE_SECONDS = 10.0
+#: A caller waits this long for checks that run because it asked.
+_PATIENCE = 1.5
 
 
 @dataclass(frozen=True)
@@ -132,6 +135,20 @@ class HealthMonitor:
         with self._lock:
             now = self._clock()
             return HealthReport(tuple(state.report(now) for state in self._states))
+
+    def current(self) -> HealthReport:
+        """Results that are as new as if the checks ran at their intervals, if they do not.
+
+        Waits a moment for the checks that are due; those that take longer have their last results.
+        """
+        if not self.is_running:
+            self.tick()
+            wait(polling(lambda: not self._is_busy()), deadline=time.monotonic() + _PATIENCE)
+        return self.report()
+
+    def _is_busy(self) -> bool:
+        with self._lock:
+            return any(state.is_running for state in self._states)
 
     def tick(self) -> None:
         """Starts the checks that are due."""

@@ -448,8 +448,9 @@ class GivesUp:
         self._waits_left = waits
         writer = commit_queue._Writer
 
-        def new_writer(name: str, commit: Commit | None = None) -> object:
-            return writer(name, commit, ready=_Ready(self) if name == "b" else threading.Event())
+        def new_writer(name: str, is_statement: bool, commit: Commit | None = None) -> object:
+            ready = _Ready(self) if name == "b" else threading.Event()
+            return writer(name, is_statement, commit, ready=ready)
 
         monkeypatch.setattr(commit_queue, "_Writer", new_writer)
 

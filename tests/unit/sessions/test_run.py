@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import duckdb
 import pytest
 
-from swanlake.errors import QueryCancelled, QueryTimeout, QueueStateUnknown
+from swanlake.errors import QueryCancelled, QueryTimeout, QueueStateUnknown, WriterLockExceeded
 from swanlake.sessions.ids import SessionKey, peer_address
 from swanlake.sessions.run import Run, Watchdog
 from tests.queries import ENDLESS_QUERY
@@ -136,3 +136,43 @@ def test_unknown_outcome_is_not_replaced_by_cancellation(
 
     with pytest.raises(QueueStateUnknown):
         stopped_in_doubt()
+
+
+def test_statement_is_stopped_when_it_keeps_others_waiting_for_its_lock(
+    watchdog: Watchdog, connection: duckdb.DuckDBPyConnection
+) -> None:
+    run = Run(watchdog, KEY)
+    awaited = threading.Event()
+    threading.Timer(0.1, awaited.set).start()
+    with (
+        pytest.raises(WriterLockExceeded, match=r"0\.01 s"),
+        run.holding_lock(0.01, awaited.is_set),
+    ):
+        run_endless(run, connection)
+    assert run.is_stopped
+    run.run_without_lock()
+    run.check()
+
+
+def test_lock_may_be_held_while_no_statement_waits(
+    watchdog: Watchdog, connection: duckdb.DuckDBPyConnection
+) -> None:
+    run = Run(watchdog, KEY)
+    asked = threading.Semaphore(0)
+
+    def is_awaited() -> bool:
+        asked.release()
+        return False
+
+    with run.holding_lock(0.01, is_awaited), run.interruptible(connection):
+        for _ in range(3):  # the watchdog has looked, and did not stop the statement
+            assert asked.acquire(timeout=60)
+    run.check()
+
+
+def test_cancellation_outlasts_the_lock(watchdog: Watchdog) -> None:
+    run = Run(watchdog, KEY)
+    run.cancel(QueryCancelled("no longer wanted"))
+    run.run_without_lock()
+    with pytest.raises(QueryCancelled):
+        run.check()

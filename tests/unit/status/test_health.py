@@ -124,3 +124,19 @@ def test_running_monitor_logs_a_change_once(caplog: pytest.LogCaptureFixture) ->
         "The disk fails. gone",
         "the disk works again",
     ]
+
+
+def test_checks_run_on_demand_at_most_once_per_interval() -> None:
+    clock, runs = Clock(), []
+    monitor = HealthMonitor([check("disk", lambda: runs.append(clock()))], clock)
+    assert eventually(lambda: monitor.current().is_ok)
+    assert monitor.current().is_ok
+    assert runs == [1000.0]
+    clock.now += 60
+    assert eventually(lambda: monitor.current().is_ok and len(runs) == 2)
+
+
+def test_check_on_demand_that_hangs_is_not_waited_for(gate: threading.Event) -> None:
+    monitor = HealthMonitor([check("disk", gate.wait), check("lake", lambda: None)], Clock())
+    eventually(lambda: monitor.current().checks[1].is_ok)
+    assert monitor.current().reasons == ("The disk was not checked yet.",)

@@ -13,9 +13,10 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Protocol
 
-from swanlake._internal.waiting import POLL_SECONDS, wait
+from swanlake._internal.waiting import POLL_SECONDS, never_cancelled, wait
 from swanlake.errors import CommitLockTimeout, SwanLakeError
 from swanlake.lake.commit.counters import COMMITTED, EXCLUSIVE, CommitCounters
 from swanlake.lake.commit.protocol import Committed
@@ -60,6 +61,8 @@ class CommitQueueStatus:
 @dataclass(eq=False)
 class _Writer:
     name: str
+    #: True if a caller waits for it; flushes and maintenance can wait.
+    is_statement: bool
     #: None for an exclusive writer.
     commit: Commit | None = None
     arrived_at: float = field(default_factory=time.monotonic)
@@ -91,7 +94,7 @@ class CommitQueue:
 
         ``check`` is called while waiting and raises when the caller gives up.
         """
-        writer = self._join(_Writer(name))
+        writer = self._join(_Writer(name, check is not never_cancelled))
         deadline = writer.arrived_at + self._timeout
         try:
             self._wait(writer, check)
@@ -112,7 +115,7 @@ class CommitQueue:
 
     def commit(self, commit: Commit, name: str, check: Check, commit_all: CommitAll) -> Committed:
         """Commits when it is first in the queue, together with the commits behind it."""
-        writer = self._join(_Writer(name, commit))
+        writer = self._join(_Writer(name, check is not never_cancelled, commit))
         try:
             self._wait(writer, check)
         except BaseException:
@@ -131,6 +134,12 @@ class CommitQueue:
         held = writer.outcome.lock_held_seconds
         self._counters.count(COMMITTED, time.monotonic() - writer.arrived_at - held, held)
         return writer.outcome
+
+    @property
+    def is_awaited(self) -> bool:
+        """True if statements wait behind the writer that is first."""
+        with self._lock:
+            return any(writer.is_statement for writer in islice(self._writers, 1, None))
 
     def status(self, catalog: str) -> CommitQueueStatus | None:
         """The holder and the waiters; None if the queue is empty."""

@@ -237,10 +237,12 @@ class EngineSession:
         if not catalogs or self._has_writer_lock:
             yield
             return
-        with self.services.lake.exclusive_writer(catalogs, run.session.id, run.check):
+        lake, seconds = self.services.lake, self.services.writer_lock_seconds
+        with lake.exclusive_writer(catalogs, run.session.id, run.check) as is_awaited:
             self._has_writer_lock = True
             try:
-                yield
+                with run.holding_lock(seconds, is_awaited):
+                    yield
             finally:
                 self._has_writer_lock = False
 

@@ -11,7 +11,7 @@ from duckdb import StatementType
 
 from swanlake.access.policy import require_role
 from swanlake.engine.errors import ENGINE_ERRORS
-from swanlake.errors import InvalidRequest, NotFound
+from swanlake.errors import InvalidRequest, NotFound, WriterLockExceeded
 from swanlake.lake.metastore.location import LakeLocation
 from swanlake.sessions.execution.access import AccessGuard
 from swanlake.sessions.execution.alterations import check_transaction, record_alteration
@@ -125,17 +125,33 @@ class StatementExecutor:
             query = self._rewrite(statement, chosen)
             statement, views = query.statement, query.views
         if outcome is None:
-            is_one = not (statement.is_expanded and statement.may_write)
-            with nullcontext() if is_one else self.atomic(run, [statement]):
-                outcome = self._engine.run(
-                    run, statement, parameters, keep_rows=keep_rows, views=views
-                )
+            outcome = self._run_on_engine(run, statement, parameters, keep_rows, views)
         if statement.changes_tables and not session.transaction.open:
             for location in session.names.written_catalogs(statement):
                 session.engine.refreshes.mark_changed(location.catalog)
         session.record(statement)
         record_alteration(session, statement)
         return outcome
+
+    def _run_on_engine(
+        self, run: Run, statement: Statement, parameters: Any, keep_rows: bool, views: Views
+    ) -> Outcome:
+        is_one = not (statement.is_expanded and statement.may_write)
+        was_open = self.session.transaction.open
+        try:
+            with nullcontext() if is_one else self.atomic(run, [statement]):
+                return self._engine.run(
+                    run, statement, parameters, keep_rows=keep_rows, views=views
+                )
+        except WriterLockExceeded:
+            # Only a PostgreSQL catalog accepts a transaction after commits to other tables.
+            catalogs = self.session.names.written_catalogs(statement)
+            has_sqlite = any(location.sqlite_path is not None for location in catalogs)
+            if was_open or views or has_sqlite or self.session.client_rows.rows is not None:
+                raise
+        run.run_without_lock()
+        with self.atomic(run, [statement], locks_at_commit=True):
+            return self._engine.run(run, statement, parameters, keep_rows=keep_rows)
 
     def _route(self, statement: Statement, *, keep_rows: bool = True) -> Route:
         session = self.session
@@ -185,15 +201,20 @@ class StatementExecutor:
             self.session.fail(error, statement)
 
     @contextmanager
-    def atomic(self, run: Run, statements: list[Statement]) -> Iterator[None]:
-        """A transaction around these statements, unless the session already has one."""
+    def atomic(
+        self, run: Run, statements: list[Statement], *, locks_at_commit: bool = False
+    ) -> Iterator[None]:
+        """A transaction around these statements, unless the session already has one.
+
+        One that locks at its commit only keeps no other writer waiting, but may have a conflict.
+        """
         session = self.session
         if session.transaction.open:
             yield
             return
         # Locked before the transaction begins: a commit in between would make it fail.
         catalogs = set().union(*map(session.names.written_catalogs, statements))
-        with session.writer_lock(run, catalogs):
+        with session.writer_lock(run, set() if locks_at_commit else catalogs):
             self.run_one(run, self.parse("BEGIN TRANSACTION")[0])
             try:
                 yield
