@@ -19,19 +19,24 @@ from typing import Any
 import adbc_driver_flightsql.dbapi as adbc
 import psutil
 import pyarrow.flight as flight
+from click.testing import CliRunner
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks._measure import Answer, at_least, at_most, at_most_more, p50, p99, print_table
+from swanlake.cli.commands import swanlake
 from swanlake.client import FlightSQLClient
 from swanlake.config import Settings
 from swanlake.engine.instance import Engine, EngineSpec
 from swanlake.lake.lake import DEFAULT_CATALOG, Lake
 from swanlake.protocol import Actions, Headers, encode, messages
+from tests.credentials import write_tokens
 from tests.server_process import ServerProcess
 
 MEGABYTE = 1 << 20
 POINT_ROWS = 1_000_000
+_ADMIN_TOKEN = "token-of-the-benchmark"
+_FIVE_MORE = at_most(1.05, "1.05")
 COLUMNS = "range AS id, range * 0.5::DOUBLE AS value, 'name-' || range AS name"
 
 
@@ -54,7 +59,12 @@ class Delivery:
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--quick", action="store_true", help="few repetitions, small results")
-    quick = arguments.parse_args().quick
+    arguments.add_argument("--access", action="store_true", help="only the cost of access rules")
+    options = arguments.parse_args()
+    quick = options.quick
+    if options.access:
+        access_rules(rounds=200 if quick else 2000)
+        return
     stream_rows = 1_000_000 if quick else 10_000_000
     with tempfile.TemporaryDirectory(prefix="swanlake-bench-") as folder:
         home = Path(folder)
@@ -93,6 +103,44 @@ def main() -> None:
             )
         local.close()
         engine.close()
+    access_rules(rounds=200 if quick else 2000)
+
+
+def access_rules(rounds: int) -> None:
+    """The cost of tokens, roles and grants: a server that has them, over one that trusts all."""
+    with tempfile.TemporaryDirectory(prefix="swanlake-bench-") as folder:
+        guarded_home = Path(folder) / "guarded"
+        write_tokens(guarded_home, root=_ADMIN_TOKEN)
+        create = ["token", "create", "reader", "--role", "reader", "--grant", "swan*=read"]
+        created = CliRunner().invoke(swanlake, [*create, "--home", str(guarded_home)])
+        with (
+            ServerProcess(Path(folder) / "open") as unguarded,
+            ServerProcess(guarded_home, "--auth", "any") as guarded,
+            FlightSQLClient(unguarded.url) as trusted,
+            FlightSQLClient(guarded.url, token=_ADMIN_TOKEN) as admin,
+            FlightSQLClient(guarded.url, token=created.output.strip()) as reader,
+        ):
+            for client in (trusted, admin):
+                client.execute(
+                    f"CREATE TABLE points AS SELECT {COLUMNS} FROM range({POINT_ROWS // 10})"
+                )
+            clients = {"trusted": trusted, "admin": admin, "reader": reader}
+            for name, sql in (
+                ("SELECT 1", "SELECT 1"),
+                ("one row of a lake table", "SELECT * FROM points WHERE id = 4711"),
+            ):
+                spent: dict[str, list[float]] = {who: [] for who in clients}
+                for number in range(-20, rounds):
+                    for who, connection in clients.items():
+                        start = time.perf_counter()
+                        assert connection.query(sql).table.num_rows == 1
+                        if number >= 0:
+                            spent[who].append((time.perf_counter() - start) * 1000)
+                answers = [
+                    Answer(f"{who}, p50", p50(spent["trusted"]), p50(spent[who]), "ms", _FIVE_MORE)
+                    for who in ("admin", "reader")
+                ]
+                print_table(f"authentication and roles: {name} ({rounds} rounds)", answers)
 
 
 def query_batches(client: FlightSQLClient, sql: str) -> Iterator[Any]:

@@ -190,9 +190,8 @@ def _is_metadata(name: str) -> bool:
 
 def _check_shadowing(facts: StatementFacts) -> None:
     """Raises for an object that would replace one of DuckDB's own for all sessions."""
-    if facts.type == StatementType.ALTER:  # it may rename
-        for name in facts.names:
-            check_new_name("view", name)
+    for name in facts.new_names:
+        check_new_name("view", name)
     if facts.type != StatementType.CREATE or facts.is_temporary or not facts.object_name:
         return
     in_temp = facts.object_name[0].lower() == "temp" and len(facts.object_name) > 1

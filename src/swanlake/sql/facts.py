@@ -13,6 +13,7 @@ from itertools import pairwise
 
 from duckdb import StatementType
 
+from swanlake.sql.alteration import Action, parse_alteration
 from swanlake.sql.insert import InsertHead
 from swanlake.sql.quoting import unquoted
 from swanlake.sql.statement import Statement
@@ -82,6 +83,8 @@ class StatementFacts:
     object_kind: str = ""
     object_name: tuple[str, ...] = ()
     is_temporary: bool = False
+    #: What an ALTER may rename its object to: nothing if it certainly changes something else.
+    new_names: frozenset[str] = frozenset()
     #: The table or the other object of a schema that is changed; None if it is not known.
     target: tuple[str, ...] | None = None
     #: True for a COPY, and the constant that names its file.
@@ -105,6 +108,13 @@ def read_facts(statement: Statement) -> StatementFacts:
     kind, is_temporary = "", False
     name: tuple[str, ...] = ()
     target = statement.written_table
+    new_names: frozenset[str] = frozenset()
+    if type_ == StatementType.ALTER:
+        alteration = parse_alteration(tokens)
+        if alteration is None:
+            new_names = frozenset(_names(tokens))
+        elif alteration.action is Action.RENAME:
+            new_names = frozenset([alteration.new_name])
     if type_ in _OBJECT_STATEMENTS:
         kind, name, is_temporary = _read_object(tokens)
     if type_ in (StatementType.CREATE, StatementType.DROP):
@@ -121,6 +131,7 @@ def read_facts(statement: Statement) -> StatementFacts:
         kind,
         name,
         is_temporary,
+        new_names,
         target,
         copies=is_copy,
         copied_file=_copied_file(tokens) if is_copy else None,

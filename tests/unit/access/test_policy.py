@@ -118,6 +118,9 @@ READERS = """
     DELETE FROM t
     MERGE INTO t USING u ON t.i = u.i WHEN MATCHED THEN DELETE
     ALTER TABLE t ADD COLUMN j INTEGER
+    ALTER TABLE t ADD COLUMN sqlite_master INTEGER
+    ALTER TABLE t RENAME i TO sqlite_master
+    ALTER TABLE t DROP COLUMN IF EXISTS sqlite_master
     ALTER VIEW IF EXISTS v RENAME TO w
     COMMENT ON TABLE t IS 'x'
     COMMENT ON COLUMN t.i IS 'x'
@@ -248,6 +251,8 @@ REFUSED = """
     CREATE VIEW duckdb_tables AS SELECT 1
     CREATE OR REPLACE TABLE lake.main."Pragma_Database_List" (i INTEGER)
     ALTER TABLE t RENAME TO duckdb_columns
+    ALTER TABLE IF EXISTS lake.main.t RENAME TO "Sqlite_Master"
+    ALTER VIEW v RENAME TO duckdb_columns
     CREATE SCHEMA IF NOT EXISTS lake.information_schema
     COPY t TO '/srv/home/catalogs/lake.sqlite'
     COPY t TO '/srv/home/catalogs/lake.sqlite' (DELIMITER ';')
