@@ -415,6 +415,22 @@ class Settings:
         minimum=3600,
     )
 
+    audit: Literal["off", "changes", "all"] = _setting(
+        "changes",
+        "What the audit log `<home>/logs/audit.jsonl` records: `changes` are logins, sessions, "
+        "statements that may change something, and denied ones; `all` are all statements.",
+    )
+    audit_max_bytes: int = _setting(
+        64 * 1024**2, "Size of the audit log; the oldest entries go first.", minimum=1024**2
+    )
+    slow_query_seconds: float = _setting(
+        10.0, "Statements that take longer are logged. 0: none is.", minimum=0
+    )
+    log_statements: Literal["off", "redacted", "full"] = _setting(
+        "off",
+        "The text in the log lines of failed and slow statements: none, with `?` in place of "
+        "values, or as it was sent.",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = _setting(
         "info", "Minimum severity of logged messages."
     )

@@ -10,6 +10,7 @@ __all__ = [
     "certificates",
     "files",
     "grant_text",
+    "granting",
     "identity",
     "jwt_tokens",
     "login_limiter",

@@ -47,6 +47,8 @@ class Refreshed(Generic[T]):
         #: The value, and the time at which its load began.
         self._loaded: tuple[T, float] | None = None
         self._loading: threading.Event | None = None
+        #: Values whose load began before this are too old.
+        self._outdated_before = float("-inf")
         #: The last load's error, and its time; None if it succeeded.
         self._failed: tuple[Exception, float] | None = None
 
@@ -58,14 +60,18 @@ class Refreshed(Generic[T]):
         """The value, at most ``min_age`` old."""
         return self._get(self._min_age)
 
+    def invalidate(self) -> None:
+        """The value is outdated: the next caller loads it again."""
+        self._outdated_before = self._clock()
+
     def _get(self, max_age: float) -> T:
-        value = self._value_within(max_age)
+        value = self._current_value(max_age)
         if value is not None:
             return value[0]
         usable = self._value_within(max(max_age, self._outage))
         with self._lock:
             failing = self._failed is not None
-            if self._value_within(max_age) is None and self._loading is None and self._may_load():
+            if self._current_value(max_age) is None and self._loading is None and self._may_load():
                 self._loading = threading.Event()
                 threading.Thread(
                     target=self._reload, args=(self._loading,), name="swanlake-refresh", daemon=True
@@ -74,6 +80,8 @@ class Refreshed(Generic[T]):
         if loading is not None and (usable is None or not failing):
             loading.wait(_FIRST_LOAD_SECONDS if usable is None else _PATIENCE_SECONDS)
             if loading.is_set() and self._failed is None and self._loaded is not None:
+                if self._loaded[1] < self._outdated_before:
+                    return self._get(max_age)  # that load began too early
                 return self._loaded[0]  # even if its load took longer than it may be old
         value = self._value_within(max(max_age, self._outage)) or usable
         if value is not None:
@@ -83,6 +91,10 @@ class Refreshed(Generic[T]):
             f"{self._what} cannot be read at the moment: {reason}",
             identifier="CREDENTIALS_UNAVAILABLE",
         )
+
+    def _current_value(self, age: float) -> tuple[T, float] | None:
+        value = self._value_within(age)
+        return value if value is not None and value[1] >= self._outdated_before else None
 
     def _value_within(self, age: float) -> tuple[T, float] | None:
         loaded = self._loaded

@@ -269,6 +269,10 @@ class Lake:
         """Stores a credential for all servers of the lake; raises AlreadyExists."""
         self._metadata.add_credential(credential)
 
+    def replace_credential(self, old: Credential, new: Credential) -> None:
+        """Changes role and grants of a caller; raises CommitConflict if it is not ``old`` now."""
+        self._metadata.replace_credential(old, new)
+
     def remove_credential(self, kind: CredentialKind, name: str) -> None:
         """Removes a credential; raises NotFound."""
         self._metadata.remove_credential(kind, name)

@@ -53,6 +53,7 @@ from swanlake.server.start_checks import (
     lock_home,
     make_private,
 )
+from swanlake.sessions.activity import AuditLog, StatementLogger
 from swanlake.sessions.peers import connected_peers
 from swanlake.sessions.registry import SessionRegistry
 from swanlake.sessions.services import NativeParts, SessionServices
@@ -138,6 +139,13 @@ class Server:
             undo.callback(self._queue.stop, _CLOSE_SECONDS)
             self._maintenance = Maintenance(self._lake, self._runner, maintenance_settings)
             self._scheduler = Scheduler(self._maintenance, settings.maintenance_interval_seconds)
+            audit = AuditLog(
+                settings.home.absolute() / "logs" / "audit.jsonl",
+                settings.audit,
+                settings.audit_max_bytes,
+            )
+            undo.callback(audit.close)
+            authenticator.on_login = audit.record_login
             self.registry = SessionRegistry(
                 settings,
                 SessionServices(
@@ -154,12 +162,15 @@ class Server:
                     memory=MemoryBudget(
                         caller_bytes(settings.caller_memory_bytes, settings.duckdb_memory_limit)
                     ),
+                    audit=audit,
+                    on_credentials_changed=authenticator.reload_credentials,
                     configuration=Configuration(settings, sources or {}),
                     uses_object_store=storage.is_url(settings.data_location),
                 ),
                 lambda: connected_peers(self.port),
             )
             undo.callback(self.registry.stop)
+            self._listen_to_statements(settings)
             self._host.move_idle_sessions = self.registry.leave_retired_engines
             checks = server_checks(self._host, self._lake, self._queue, settings.data_location)
             self.view = ServerView(
@@ -277,10 +288,19 @@ class Server:
         closing.join(_CLOSE_SECONDS)
         self._close_lake(max(deadline - time.monotonic(), _CLOSE_SECONDS))
 
+    def _listen_to_statements(self, settings: Settings) -> None:
+        """Has statements that end written to the log and the audit log."""
+        services = self.registry.services
+        logger = StatementLogger(settings.slow_query_seconds, settings.log_statements)
+        services.activity.add_listener(logger)
+        if settings.audit != "off":
+            services.activity.add_listener(services.audit.record_statement)
+
     def _close_lake(self, grace: float) -> None:
         """Closes the queue and the maintenance first: they use all the other parts."""
         deadline = time.monotonic() + grace
         self.registry.services.activity.close()
+        self.registry.services.audit.close()
         self._queue.stop(grace)
         self._scheduler.stop(max(deadline - time.monotonic(), 0))
         self._maintenance.close()
@@ -412,7 +432,7 @@ def _file_rules(settings: Settings) -> FileRules:
         FileAccess(settings.file_access),
         parse_directories(settings.file_directories),
         data=(data if "://" in data else os.path.abspath(data),),
-        server=tuple(map(str, (home / "catalogs", home / "tokens", queue))),
+        server=tuple(map(str, (home / "catalogs", home / "tokens", home / "logs", queue))),
     )
 
 

@@ -97,6 +97,15 @@ class Credentials:
 class Authenticator(ABC):
     """Identifies callers."""
 
+    #: Called with the name, the address and the outcome of a login. A call that brings its token
+    #: is not one.
+    on_login: Callable[[str | None, str, bool], None] = staticmethod(
+        lambda user, address, succeeded: None
+    )
+
+    def reload_credentials(self) -> None:  # noqa: B027 - only some read credentials
+        """The credentials of the lake have changed."""
+
     @abstractmethod
     def identify(self, credentials: Credentials) -> Identity:
         """The caller's identity; raises NotAuthenticated if the credentials prove none."""
@@ -177,6 +186,9 @@ class CredentialAuthenticator(Authenticator):
             raise NotAuthenticated(_REFUSAL)
         return identity
 
+    def reload_credentials(self) -> None:
+        self._callers.invalidate()
+
     def _identify_bearer(self, token: str) -> Identity | None:
         digest = token_digest(token)
         identity = self._find_token(digest) or self._verified_jwts.find(digest)
@@ -243,6 +255,8 @@ class CredentialAuthenticator(Authenticator):
         source = _source(credentials)
         if not self._limiter.record_failure(source):
             return
+        user, _ = credentials.user_and_password or (None, "")
+        self.on_login(user, credentials.address, False)
         what = "token" if credentials.authorization else f"certificate {credentials.subject!r}"
         if credentials.user_and_password is not None:
             what = f"user {credentials.user_and_password[0]!r}"

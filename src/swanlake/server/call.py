@@ -111,10 +111,14 @@ class CallMiddleware(flight.ServerMiddleware):
     identity: Identity
 
     def __init__(
-        self, identify: Callable[[Credentials], Identity], headers: Mapping[str, str]
+        self,
+        identify: Callable[[Credentials], Identity],
+        headers: Mapping[str, str],
+        on_login: Callable[[str | None, str, bool], None],
     ) -> None:
         self.headers = headers
         self._identify = identify
+        self._on_login = on_login
         self._handshake_answer: dict[str, str] = {}
 
     def authenticate(self, address: str = "", subject: str = "") -> None:
@@ -125,6 +129,7 @@ class CallMiddleware(flight.ServerMiddleware):
     def answer_handshake(self) -> None:
         """Authenticates a Handshake, and answers it with a token for later calls."""
         self.authenticate()
+        self._on_login(self.identity.name, "", True)
         if self.identity.bearer:
             bearer = f"Bearer {self.identity.bearer}"
             self._handshake_answer = {Headers.AUTHORIZATION: bearer}
@@ -161,7 +166,7 @@ class CallMiddlewareFactory(flight.ServerMiddlewareFactory):
         # Workers are only identified for DoAction, the one call that they need.
         may_be_worker = info.method == flight.FlightMethod.DO_ACTION
         identify = self._identify_any if may_be_worker else self._authenticator.identify
-        middleware = CallMiddleware(identify, texts)
+        middleware = CallMiddleware(identify, texts, self._authenticator.on_login)
         if info.method == flight.FlightMethod.HANDSHAKE:
             with flight_errors():
                 middleware.answer_handshake()

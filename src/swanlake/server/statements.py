@@ -33,7 +33,12 @@ class StatementScopes:
                 "The server is shutting down and accepts no new statements; retry elsewhere.",
                 identifier="SERVER_DRAINING",
             )
-        session = self.registry.get(call.session_key, call.identity, resume=call.resumes_session)
+        session = self.registry.get(
+            call.session_key,
+            call.identity,
+            resume=call.resumes_session,
+            address=call.peer,
+        )
         requested = call.query_timeout
         if requested is None:
             requested = session.query_timeout or 0.0

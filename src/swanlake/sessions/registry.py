@@ -92,7 +92,9 @@ class SessionRegistry:
         )
         self._sweeper.start()
 
-    def get(self, key: SessionKey, identity: Identity, *, resume: bool = False) -> Session:
+    def get(
+        self, key: SessionKey, identity: Identity, *, resume: bool = False, address: str = ""
+    ) -> Session:
         """The session of a key, opened if it is new; with ``resume`` a new one is an error."""
         while True:
             slot = self._reserve_slot(key, identity, resume)
@@ -100,24 +102,37 @@ class SessionRegistry:
                 if not self._is_current(key, slot):
                     continue  # it was closed, or could not be made, while we waited for it
                 if slot.session is None:
-                    slot.session = self._open(key, slot, identity)
+                    slot.session = self._open(key, slot, identity, address)
                 if Scope.from_identity(slot.session.identity) == Scope.from_identity(identity):
                     return slot.session
             self.close(key, "the caller's role or grants changed")
 
-    def _open(self, key: SessionKey, slot: _Slot, identity: Identity) -> Session:
+    def _open(self, key: SessionKey, slot: _Slot, identity: Identity, address: str) -> Session:
         try:
             session = Session(key, self.services, identity)
         except BaseException:
             with self._lock:
                 self._slots.pop(key, None)
             raise
+        session.address = address
         if key.from_peer:
             slot.connection = (self._connected_peers() or {}).get(key.id)
         with self._lock:
             self._metrics.created += 1
-        log.info("session %s opened", key)
+        log.debug("session %s opened", key)
+        self._audit(session, "opened")
         return session
+
+    def _audit(self, session: Session, kind: str, outcome: str = "ok") -> None:
+        self.services.audit.record(
+            "session",
+            user=session.key.identity,
+            role=session.identity.role.value,
+            address=session.address or None,
+            session_id=session.key.id,
+            kind=kind,
+            outcome=outcome,
+        )
 
     def _is_current(self, key: SessionKey, slot: _Slot) -> bool:
         """True if the slot is still the key's; its session then counts as in use."""
@@ -396,7 +411,8 @@ class SessionRegistry:
         for stream in orphans:
             stream.abandon(QueryCancelled(f"The session was closed ({reason})."))
             _end(stream)
-        log.info("session %s closed (%s) after %.1f s", session.key, reason, lifetime)
+        log.debug("session %s closed (%s) after %.1f s", session.key, reason, lifetime)
+        self._audit(session, "closed", reason)
 
     def _drop_old_results(self) -> None:
         oldest = time.monotonic() - self._settings.result_ttl_seconds

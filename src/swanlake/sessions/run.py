@@ -66,6 +66,8 @@ class Run:
         self.describes_only = False
         #: Whether the statement may change more than the session; None: as its type says.
         self.may_change: bool | None = None
+        #: The procedure that it called, with its arguments; for the audit log.
+        self.action: str | None = None
         #: The rows that were returned or changed so far.
         self.rows = 0
         #: When DuckDB had given all rows; 0 if there are none, or it did not yet.

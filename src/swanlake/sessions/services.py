@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from swanlake.engine.host import EngineHost
 from swanlake.lake.lake import Lake
 from swanlake.maintenance.service import Maintenance
 from swanlake.queue.service import DucklingQueue
-from swanlake.sessions.activity import Activity
+from swanlake.sessions.activity import Activity, AuditLog
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,9 @@ class SessionServices:
     activity: Activity = field(default_factory=Activity)
     #: What is kept in memory for callers.
     memory: MemoryBudget = field(default_factory=lambda: MemoryBudget(sys.maxsize))
+    audit: AuditLog = field(default_factory=lambda: AuditLog(Path(), "off", 0))
+    #: Called when the roles or grants of callers were changed.
+    on_credentials_changed: Callable[[], None] = lambda: None
     #: The effective settings, and the source of each.
     configuration: Configuration = field(default_factory=lambda: Configuration(Settings(), {}))
     #: How sessions write to the lake; each retry of a statement counts as ``repeated``.

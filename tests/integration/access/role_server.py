@@ -6,19 +6,17 @@ a writer with grants.
 
 from __future__ import annotations
 
-from typing import Any
-
 from swanlake.access.identity import Grant, Identity, Privilege, Role
 from swanlake.cli import main
 from swanlake.server import app
+from swanlake.server.auth import Authenticator, Credentials
 
 
-class RoleAuthenticator:
+class RoleAuthenticator(Authenticator):
     """Believes what callers say of themselves."""
 
-    def identify(self, credentials: Any) -> Identity:
-        authorization = getattr(credentials, "authorization", credentials)
-        token = authorization.removeprefix("Bearer ")
+    def identify(self, credentials: Credentials) -> Identity:
+        token = credentials.authorization.removeprefix("Bearer ")
         role, _, granted = token.partition("/")
         grants = [entry.partition("=") for entry in granted.split(",") if entry]
         return Identity(

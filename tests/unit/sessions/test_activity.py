@@ -114,7 +114,7 @@ def test_long_texts_are_cut_off(activity: Activity, statement: Statements) -> No
     [only] = activity.recent(ANN)
     assert len(only.sql) == MAX_SQL_CHARACTERS + 1
     [group] = activity.slow(ANN)
-    assert group.text == "SELECT"
+    assert group.text == "SELECT …"
 
 
 def test_statements_are_grouped_by_what_they_do(activity: Activity, statement: Statements) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +14,7 @@ from swanlake.access.identity import Identity, Role
 from swanlake.config import Settings
 from swanlake.errors import SessionLimitReached, SessionLost
 from swanlake.sessions import registry as registry_module
-from swanlake.sessions.activity import Activity
+from swanlake.sessions.activity import Activity, AuditLog
 from swanlake.sessions.ids import SessionKey
 from swanlake.sessions.registry import SessionRegistry
 from tests.waiting import eventually
@@ -42,6 +43,7 @@ class FakeSession:
         self.running = False
         self.idle_seconds = 0.0
         self.closed = ""
+        self.address = ""
 
     def touch(self) -> None:
         self.idle_seconds = 0.0
@@ -60,7 +62,7 @@ def registry(monkeypatch: pytest.MonkeyPatch, peers: dict[str, str]) -> Iterator
     monkeypatch.setattr(registry_module, "Session", FakeSession)
     FakeSession.made, FakeSession.first_fails = 0, False
     FakeSession.first_may_go_on.set()
-    services: Any = SimpleNamespace(activity=Activity())
+    services: Any = SimpleNamespace(activity=Activity(), audit=AuditLog(Path(), "off", 0))
     registry = SessionRegistry(Settings(session_sweep_seconds=3600), services, lambda: dict(peers))
     yield registry
     registry.stop()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from swanlake.sql.fingerprint import UNREADABLE, fingerprint, redacted
+from swanlake.sql.fingerprint import MAX_CHARACTERS, UNREADABLE, cache_key, fingerprint, redacted
 
 
 @pytest.mark.parametrize(
@@ -79,3 +79,18 @@ def test_statements_that_differ_in_values_have_one_fingerprint(one: str, other: 
 )
 def test_other_statements_have_another_fingerprint(one: str, other: str) -> None:
     assert fingerprint(redacted(one)) != fingerprint(redacted(other))
+
+
+def test_only_the_beginning_of_a_text_is_read() -> None:
+    rows = ", ".join(f"({number}, 'secret')" for number in range(1000))
+    text = redacted(f"INSERT INTO t VALUES {rows}")
+    assert text.endswith("…")
+    assert len(text) < 2 * MAX_CHARACTERS
+    assert fingerprint(text) == fingerprint(redacted("INSERT INTO t VALUES (1, 'x')"))
+
+
+def test_cache_key_is_the_same_for_other_values_only() -> None:
+    assert cache_key("SELECT 1, 'a' FROM t1") == cache_key("SELECT 25.5, 'bcd' FROM t1")
+    assert cache_key("SELECT 1 FROM t1") != cache_key("SELECT 1 FROM t2")
+    assert cache_key('SELECT "a 1"') != cache_key('SELECT "a 2"')
+    assert cache_key("SELECT 1 -- it's") != cache_key("SELECT 2 -- it's")

@@ -6,10 +6,10 @@ import secrets
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, insert, select
+from sqlalchemy import Connection, Row, delete, insert, select, update
 from sqlalchemy import Table as SqlTable
 
-from swanlake.errors import AlreadyExists, NotFound
+from swanlake.errors import AlreadyExists, CommitConflict, NotFound
 from swanlake.lake.model.credentials import Credential, CredentialKind, StoredCredentials
 
 _SIGNING_KEY_BYTES = 32
@@ -61,6 +61,15 @@ def remove(connection: Connection, table: SqlTable, kind: CredentialKind, name: 
     matching = (table.c.kind == kind.value) & (table.c.name == name)
     if not connection.execute(delete(table).where(matching)).rowcount:
         raise NotFound(f"There is no {kind} {name}.")
+
+
+def replace(connection: Connection, table: SqlTable, old: Credential, new: Credential) -> None:
+    """Changes role and grants of a caller; raises CommitConflict if it is not ``old`` any more."""
+    row = connection.execute(select(table).where(table.c.name == old.name)).one_or_none()
+    if row is None or _credential(row) != old:
+        raise CommitConflict(f"{old.name} was changed or removed at the same moment. Try again.")
+    values = {"role": new.role, "grants": list(new.grants)}
+    connection.execute(update(table).where(table.c.name == old.name).values(values))
 
 
 def _credential(row: Row[Any]) -> Credential:

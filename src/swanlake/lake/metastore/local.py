@@ -235,6 +235,11 @@ class MetadataService:
         with self._changing() as registry:
             credentials.add(registry, self._metastore.credentials, credential)
 
+    def replace_credential(self, old: Credential, new: Credential) -> None:
+        """Changes role and grants of a caller; raises CommitConflict if it is not ``old`` now."""
+        with self._changing() as registry:
+            credentials.replace(registry, self._metastore.credentials, old, new)
+
     def remove_credential(self, kind: CredentialKind, name: str) -> None:
         """Removes a credential; raises NotFound."""
         with self._changing() as registry:

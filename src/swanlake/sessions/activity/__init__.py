@@ -1,10 +1,12 @@
 """What the server does: statements that run or have ended, and sessions.
 
 ``records`` are the values that others read. ``log`` keeps the statements that ended. ``activity``
-answers questions about all of it, as far as the caller may know.
+answers questions about all of it, as far as the caller may know. ``audit`` and ``statement_logger``
+listen to statements that end, and write them down.
 """
 
 from swanlake.sessions.activity.activity import Activity
+from swanlake.sessions.activity.audit import AuditEntry, AuditLog
 from swanlake.sessions.activity.records import (
     OK,
     Cancelled,
@@ -13,13 +15,17 @@ from swanlake.sessions.activity.records import (
     SessionInfo,
     StatementGroup,
 )
+from swanlake.sessions.activity.statement_logger import StatementLogger
 
 __all__ = [
     "OK",
     "Activity",
+    "AuditEntry",
+    "AuditLog",
     "Cancelled",
     "FinishedStatement",
     "RunningStatement",
     "SessionInfo",
     "StatementGroup",
+    "StatementLogger",
 ]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from swanlake.sessions.activity.records import FinishedStatement, StatementGroup
-from swanlake.sql.fingerprint import fingerprint, redacted
+from swanlake.sql.fingerprint import cache_key, fingerprint, redacted
 
 MAX_GROUPS = 1000
 #: Removed at once when there are too many: those that took the least time.
@@ -73,7 +73,7 @@ class StatementGroups:
 
     def __init__(self) -> None:
         self._groups: dict[tuple[str, str], _Group] = {}
-        #: The group of a text of a user.
+        #: The group of a user's texts, by their ``cache_key``.
         self._by_text: dict[tuple[str, str], _Group] = {}
 
     def add_all(self, statements: Sequence[FinishedStatement], max_new_texts: int) -> None:
@@ -83,7 +83,7 @@ class StatementGroups:
         are many new ones, whose statements took the longest; the others are one group.
         """
         for statement in sorted(statements, key=lambda one: one.seconds, reverse=True):
-            key = statement.user, statement.sql
+            key = statement.user, cache_key(statement.sql)
             group = self._by_text.get(key)
             if group is None and max_new_texts > 0:
                 max_new_texts -= 1

@@ -33,7 +33,7 @@ _MAX_PENDING = 5000
 #: How long the thread lets statements gather: fewer changes of threads.
 _GATHER_SECONDS = 0.25
 #: New texts that are read for their group in one pass, a few milliseconds of work.
-_MAX_NEW_TEXTS = 50
+_MAX_NEW_TEXTS = 20
 
 Listener = Callable[[FinishedStatement], object]
 IsVisible = Callable[[str], bool]
@@ -69,6 +69,7 @@ class StatementLog:
                 cut_off(run.sql),
                 run.statement,
                 run.may_change,
+                run.action,
                 run.started,
                 ended,
                 run.rows,
@@ -168,6 +169,7 @@ class _Ended(NamedTuple):
     sql: str
     statement: Statement | None
     may_change: bool | None
+    action: str | None
     started: float
     ended: float
     rows: int
@@ -217,4 +219,5 @@ def _finished(ended: _Ended, offset: float) -> FinishedStatement:
         outcome=ended.outcome,
         error=ended.error,
         may_change=_may_change(ended),
+        action=ended.action,
     )

@@ -59,6 +59,8 @@ class FinishedStatement(StatementOrigin):
     error: str | None
     #: True if it may have changed more than the session.
     may_change: bool
+    #: The procedure that it called, with its arguments, unless that only reads.
+    action: str | None = None
 
     @property
     def ended_at(self) -> datetime:

@@ -103,6 +103,29 @@ _CANCELLED = pa.schema(
     [("query_id", pa.string()), ("user", pa.string()), ("was_running", pa.bool_())]
 )
 _KILLED = pa.schema([("session_id", pa.string()), ("cancelled_statements", pa.int64())])
+_AUDIT = pa.schema(
+    [
+        ("at", _TIME),
+        *(
+            (name, pa.string())
+            for name in (
+                "event",
+                "user",
+                "role",
+                "address",
+                "session_id",
+                "query_id",
+                "kind",
+                "text",
+                "action",
+                "outcome",
+            )
+        ),
+        ("seconds", pa.float64()),
+        ("rows", pa.int64()),
+    ]
+)
+_AUDIT_ROWS = 1000
 _FUNCTION = pa.schema(
     [
         ("name", pa.string()),
@@ -221,6 +244,12 @@ def _kill_session(context: ProcedureContext, id: str, user: str | None) -> Rows:
     return [{"session_id": id, "cancelled_statements": len(cancelled)}]
 
 
+def _audit(context: ProcedureContext, last: int | None) -> Rows:
+    context.services.activity.log.digest()  # statements that have just ended
+    entries = context.services.audit.read(_AUDIT_ROWS if last is None else last)
+    return [vars(entry) | {"at": datetime.fromtimestamp(entry.at, UTC)} for entry in entries]
+
+
 def _functions(context: ProcedureContext) -> Rows:
     from swanlake.sessions.procedures.registry import PROCEDURES  # which lists this one
 
@@ -325,6 +354,17 @@ ACTIVITY_PROCEDURES = (
         _locks,
         reads=True,
         help="Who holds the commit lock of each catalog, and who waits for it.",
+    ),
+    Procedure(
+        "swanlake_audit",
+        ("last",),
+        1,
+        _AUDIT,
+        False,
+        Role.ADMIN,
+        _audit,
+        reads=True,
+        help="The audit log, newest first.",
     ),
     Procedure(
         "swanlake_functions",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -15,10 +16,12 @@ from swanlake.sessions.execution.engine_session import EngineSession
 from swanlake.sessions.procedures.activity import ACTIVITY_PROCEDURES
 from swanlake.sessions.procedures.base import Procedure, ProcedureContext
 from swanlake.sessions.procedures.catalog import CATALOG_PROCEDURES
+from swanlake.sessions.procedures.credentials import CREDENTIAL_PROCEDURES
 from swanlake.sessions.procedures.maintenance import MAINTENANCE_PROCEDURES
 from swanlake.sessions.procedures.queue import QUEUE_PROCEDURES
 from swanlake.sessions.results.stream import Outcome
 from swanlake.sessions.run import Run
+from swanlake.sql.quoting import literal
 from swanlake.sql.statement import Call, Statement
 
 _PREFIXES = ("swanlake_", "duckling_queue_")
@@ -30,6 +33,7 @@ PROCEDURES = {
         *QUEUE_PROCEDURES,
         *MAINTENANCE_PROCEDURES,
         *ACTIVITY_PROCEDURES,
+        *CREDENTIAL_PROCEDURES,
     )
 }
 
@@ -71,6 +75,13 @@ def run_procedure(
         return session.call(run, read)
 
 
+def _describe(procedure: Procedure, arguments: Sequence[Any]) -> str:
+    """The call with its values, for the audit log: they are names and numbers, and no secrets."""
+    named = zip(procedure.parameters, arguments, strict=True)
+    given = (f"{name} => {literal(str(value))}" for name, value in named if value is not None)
+    return f"{procedure.name}({', '.join(given)})"
+
+
 def procedure_rows(
     session: EngineSession, run: Run, procedure: Procedure, call: Call, parameters: Any
 ) -> Any:
@@ -82,6 +93,8 @@ def procedure_rows(
             identifier="TRANSACTION_ACTIVE",
         )
     arguments = session.call(run, procedure.evaluate, call, parameters)
+    if not procedure.reads:
+        run.action = _describe(procedure, arguments)
     context = ProcedureContext(
         session.identity,
         session.services.lake,
