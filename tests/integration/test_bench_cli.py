@@ -55,7 +55,7 @@ def schemas(url: str, catalog: str = "workbook") -> list[str]:
 
 def test_run_reports_and_removes_its_tables(server_on_each_metabase: ServerProcess) -> None:
     url = server_on_each_metabase.url
-    report = json.loads(assert_succeeded(fanout("--url", url, *SMALL, "--json")))
+    report = json.loads(assert_succeeded(fanout("--url", url, *SMALL, "--format", "json")))
     assert (report["tasks"], report["statements"], report["servers"]) == (4, 12, [url])
     assert report["commits"] == report["latency_ms"]["statements"] == COMMITS
     assert (report["failures"], report["wrong_counts"]) == ([], [])
@@ -82,7 +82,9 @@ def test_tasks_are_spread_over_the_servers(
         for _ in range(2)
     ]
     urls = [option for server in servers for option in ("--url", server.url)]
-    report = json.loads(assert_succeeded(fanout(*urls, *SMALL, "--catalog", "shelf", "--json")))
+    report = json.loads(
+        assert_succeeded(fanout(*urls, *SMALL, "--catalog", "shelf", "--format", "json"))
+    )
     assert report["servers"] == [server.url for server in servers]
     assert report["schema"].startswith('"shelf"."fanout_')
     for server in servers:
@@ -97,7 +99,7 @@ def test_wrong_count_is_reported(server: ServerProcess, monkeypatch: pytest.Monk
         return execute(self, "SELECT 1" if sql.startswith("UPDATE") else sql)
 
     monkeypatch.setattr(FlightSQLClient, "execute", loses_updates)
-    result = fanout("--url", server.url, "--tasks", "2", "--statements", "12", "--json")
+    result = fanout("--url", server.url, "--tasks", "2", "--statements", "12", "--format", "json")
     assert result.exit_code == 1
     report = json.loads(result.stdout)
     assert report["failures"] == []
@@ -151,7 +153,9 @@ def test_killed_server_is_reported(start_server: Callable[..., ServerProcess]) -
 
     killer = threading.Thread(target=kill_during_the_run)
     killer.start()
-    result = fanout("--url", own_server.url, "--tasks", "2", "--statements", "100000", "--json")
+    result = fanout(
+        "--url", own_server.url, "--tasks", "2", "--statements", "100000", "--format", "json"
+    )
     killer.join()
     assert result.exit_code == 1
     assert re.match(r"swanlake: \d statements failed. The first: task \d, .*: ", result.stderr)
@@ -163,7 +167,7 @@ def test_terminal_shows_a_progress_bar(server: ServerProcess) -> None:
     terminal, side = pty.openpty()
     arguments = [sys.executable, "-m", "swanlake", "bench", "fanout", "--url", server.url]
     finished = subprocess.run(
-        [*arguments, "--tasks", "1", "--statements", "12", "--json"],
+        [*arguments, "--tasks", "1", "--statements", "12", "--format", "json"],
         stdout=subprocess.PIPE,
         stderr=side,
         env=os.environ | {"TERM": "xterm", "COLUMNS": "100"},

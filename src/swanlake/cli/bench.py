@@ -13,6 +13,7 @@ import click
 from swanlake.bench.fanout import FanOut
 from swanlake.bench.report import Latency, Report
 from swanlake.bench.runner import run_fanout
+from swanlake.cli.activity import json_option
 from swanlake.cli.progress import progress_counter
 from swanlake.cli.remote import ServerCommands, connect, connections_options
 from swanlake.errors import SwanLakeError
@@ -57,7 +58,7 @@ def bench() -> None:
     help="Inserts of up to this many rows are inlined in the metadata; 0: each writes a file.",
 )
 @click.option("--keep", is_flag=True, help="Do not drop the tables at the end.")
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@json_option
 @connections_options
 def fanout(
     tasks: int,
@@ -65,7 +66,7 @@ def fanout(
     catalog: str,
     inlined_rows: int,
     keep: bool,
-    as_json: bool,
+    output: str,
     urls: tuple[str, ...],
     token_file: Path | None,
     tls_ca: Path | None,
@@ -83,7 +84,7 @@ def fanout(
             keep=keep,
             on_statement=advance,
         )
-    if as_json:
+    if output == "json":
         print(json.dumps(_plan_as_json(plan, urls) | report.as_json(), indent=2))
     else:
         _show(plan, report)

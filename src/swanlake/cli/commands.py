@@ -14,10 +14,13 @@ from swanlake import config
 from swanlake._internal.arrow_memory import ARROW_HEADROOM_BYTES
 from swanlake._internal.memory import caller_bytes
 from swanlake._version import __version__
+from swanlake.cli.activity import kill, ps, sessions, status
 from swanlake.cli.banner import banner_lines, own_command
 from swanlake.cli.bench import bench
 from swanlake.cli.catalog import catalog
 from swanlake.cli.credentials import token, user
+from swanlake.cli.demo import demo
+from swanlake.cli.doctor import doctor
 from swanlake.cli.logs import configure_logging
 from swanlake.cli.maintain import maintain
 from swanlake.cli.options import MisuseExits, config_option, setting_option
@@ -26,6 +29,7 @@ from swanlake.cli.queue import queue
 from swanlake.cli.remote import connect, connection_options
 from swanlake.cli.settings_reference import settings_reference
 from swanlake.cli.sql import sql
+from swanlake.cli.top import top
 from swanlake.errors import (
     ConfigError,
     NotAuthenticated,
@@ -61,6 +65,13 @@ swanlake.add_command(token)
 swanlake.add_command(user)
 swanlake.add_command(bench)
 swanlake.add_command(sql)
+swanlake.add_command(status)
+swanlake.add_command(top)
+swanlake.add_command(ps)
+swanlake.add_command(sessions)
+swanlake.add_command(kill)
+swanlake.add_command(doctor)
+swanlake.add_command(demo)
 
 
 def _settings_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -78,9 +78,7 @@ def _read(file: Path) -> str:
         raise ConfigError(f"{file} is not a text file.") from None
 
 
-class ServerCommands(click.Group):
-    """A group whose commands report errors as one sentence and an exit code."""
-
+class _ReportsErrors(click.Command):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
@@ -91,6 +89,14 @@ class ServerCommands(click.Group):
         if isinstance(error, ConfigError):
             return EXIT_CONFIG
         return EXIT_NO_CONNECTION if is_connection_error(error) else EXIT_REFUSED
+
+
+class ServerCommand(_ReportsErrors):
+    """A command that reports errors as one sentence and an exit code."""
+
+
+class ServerCommands(_ReportsErrors, click.Group):
+    """A group whose commands report errors as one sentence and an exit code."""
 
 
 def is_connection_error(error: SwanLakeError) -> bool:

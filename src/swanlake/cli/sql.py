@@ -112,13 +112,15 @@ def sql(
 
 def _interact(shell: Any, open_client: Any) -> None:
     from swanlake.cli.shell.names_source import NamesSource
+    from swanlake.cli.shell.progress import Progress
 
     warm_up()
-    names = NamesSource(open_client)
+    names, progress = NamesSource(open_client), Progress(open_client)
     try:
-        shell.interact(names, lambda query_id: None)
+        shell.interact(names, progress.find)
     finally:
         names.close()
+        progress.close()
 
 
 def _inputs(
