@@ -20,7 +20,7 @@ from swanlake.cli.bench import bench
 from swanlake.cli.catalog import catalog
 from swanlake.cli.credentials import token, user
 from swanlake.cli.demo import demo
-from swanlake.cli.doctor import doctor
+from swanlake.cli.doctor.command import doctor
 from swanlake.cli.logs import configure_logging
 from swanlake.cli.maintain import maintain
 from swanlake.cli.options import MisuseExits, config_option, setting_option

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import webbrowser
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -181,6 +180,8 @@ def _own_server(home: Path | None) -> Iterator[tuple[str, str | None]]:
 
 def open_browser(url: str) -> bool:
     """Opens a browser if this session has a screen."""
+    import webbrowser  # slow to load
+
     has_screen = sys.platform == "darwin" or any(
         os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")
     )

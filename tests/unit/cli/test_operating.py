@@ -9,15 +9,9 @@ import pytest
 from swanlake.cli.activity import duration_text, size_text, status_lines
 from swanlake.cli.banner import banner_lines
 from swanlake.cli.demo import open_browser
-from swanlake.cli.doctor import (
-    OK,
-    PROBLEM,
-    WARNING,
-    clock_finding,
-    disk_finding,
-    extension_findings,
-    java_finding,
-)
+from swanlake.cli.doctor.finding import OK, PROBLEM, WARNING
+from swanlake.cli.doctor.machine import extension_findings, java_finding
+from swanlake.cli.doctor.storage import clock_finding, disk_finding
 from swanlake.cli.top import Rates, Sample, heading, rates
 from swanlake.config import Settings
 

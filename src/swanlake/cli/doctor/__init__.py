@@ -1,0 +1,1 @@
+"""``swanlake doctor``: checks what a server needs, and says what to fix."""
