@@ -114,13 +114,15 @@ def exit_with(code: int, error: SwanLakeError, prefix: str = "") -> NoReturn:
 
 
 def _table(result: Result, view: View) -> None:
-    columns = _columns(result.schema, view.types)
-    rows: list[tuple[str | None, ...]] = []
+    shown: list[Any] = []
     total = 0
     for batch in result.batches:
-        shown = batch.slice(0, max(view.max_rows - total, 0))
-        rows += _printer().texts(shown)
+        if total < view.max_rows:
+            shown.append(batch.slice(0, view.max_rows - total))
         total += batch.num_rows
+    # Only now: the time of the statement ends with its last batch.
+    columns = _columns(result.schema, view.types)
+    rows = [row for batch in shown for row in _printer().texts(batch)]
     terminal = terminal_size() if sys.stdout.isatty() else None
     width = None if terminal is None else terminal.columns
     style = text_style(sys.stdout)
