@@ -14,6 +14,7 @@ from swanlake.errors import (
     CommitConflict,
     CommitStateUnknown,
     ConnectionLost,
+    InvalidValue,
     LakeError,
     SwanLakeError,
 )
@@ -139,6 +140,39 @@ def test_files_of_each_lost_race_are_deleted(flush: Flush) -> None:
 def test_files_of_a_flush_that_was_committed_before_are_deleted(flush: Flush) -> None:
     assert flush.run(Committed(5, applied=False)) == 0
     assert flush.files == []
+
+
+class FakeDeadLetters:
+    """Records what becomes a dead letter, and why."""
+
+    def __init__(self) -> None:
+        self.added: list[tuple[SegmentFile, str]] = []
+
+    def add_segment(self, segment: SegmentFile, reason: str) -> None:
+        self.added.append((segment, reason))
+
+
+def test_bad_segment_makes_no_dead_letters_of_the_others(flush: Flush, tmp_path: Path) -> None:
+    letters = FakeDeadLetters()
+    flush._flusher._dead_letters = cast(Any, letters)
+    segments = [_segment(tmp_path) for _ in range(3)]
+    # Of all together, and of the second one alone.
+    bad = InvalidValue("too large")
+    flush.catalog.outcomes = [bad, Committed(5), bad, Committed(6)]
+    report = flush._flusher.flush(queue_table(), segments)
+    assert letters.added == [(segments[1], "too large")]
+    assert (report.rows, report.dead_letters, report.snapshot_id) == (2, 1, 6)
+    stored = [commit.ledger for commit in flush.catalog.commits]
+    assert stored[1::2] == [(ledger_entry(segments[0].id),), (ledger_entry(segments[2].id),)]
+
+
+def test_rows_of_a_dropped_catalog_are_not_for_another_one_of_its_name(flush: Flush) -> None:
+    letters = FakeDeadLetters()
+    flush._flusher._dead_letters = cast(Any, letters)
+    flush.catalog.info = SimpleNamespace(id=uuid7())
+    assert flush.run() == 0
+    assert flush.catalog.commits == []
+    assert [segment for segment, _ in letters.added] == [flush.segment]
 
 
 def test_batch_in_two_segments_is_written_once(tmp_path: Path) -> None:
