@@ -257,6 +257,11 @@ class Settings:
         "machine's memory.",
         minimum=0,
     )
+    snapshot_cache_bytes: int = _setting(
+        64 * 1024 * 1024,
+        "Memory for what is known of tables: their files, statistics and inlined rows.",
+        minimum=0,
+    )
     result_ttl_seconds: float = _setting(
         600.0, "Results that are not fetched within this time are dropped.", minimum=1
     )

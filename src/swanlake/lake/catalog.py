@@ -33,12 +33,13 @@ from swanlake.lake.model.operations import (
     Operation,
 )
 from swanlake.lake.model.table_files import InlinedRow, TableFiles
+from swanlake.lake.model.table_state import Bounds, HeadRead
 from swanlake.lake.model.types import ColumnSpec, number_columns
-from swanlake.lake.read import browse, live_files, metadata, survey
+from swanlake.lake.read import browse, live_files, metadata, survey, table_states
 from swanlake.lake.read.browse import Contents, SnapshotSummary, TableProfile
-from swanlake.lake.read.inlined_scan import InlinedScan, ScanRefusal
 from swanlake.lake.read.metadata import Snapshot
 from swanlake.lake.read.survey import CatalogSurvey
+from swanlake.lake.read.table_states import StateRequest, StatesRead
 
 
 @dataclass(frozen=True)
@@ -78,9 +79,19 @@ class Catalog:
         """A table and all its files, read in one transaction; raises NotFound."""
         return self.metadata.read_repeatably(self.info, live_files.read_files, table_id)
 
-    def scan_inlined(self, tables: Sequence[Table]) -> list[InlinedScan] | ScanRefusal:
-        """All rows of tables whose rows are all inlined, read in one transaction."""
-        return self.metadata.scan_inlined(self.info, tables)
+    def read_head(self, since: int, sources: Sequence[str] = ()) -> HeadRead:
+        """The head, and the changes after a snapshot, in one round trip; -1 asks for none."""
+        return self.metadata.read_head(self.info, since, sources)
+
+    def read_states(self, requests: Sequence[StateRequest], since: int) -> StatesRead:
+        """Where the rows of tables are at the head, read in one transaction."""
+        return self.metadata.read_repeatably(
+            self.info, table_states.read_states, list(requests), since
+        )
+
+    def read_bounds(self, table_id: int, column_id: int, since: int) -> dict[int, Bounds]:
+        """The bounds of a column in the files with larger ids than ``since``, by file."""
+        return self.metadata.read(self.info, table_states.read_bounds, table_id, column_id, since)
 
     def has_macros(self) -> bool:
         """True if the catalog has macros, which hide functions of the same name."""

@@ -33,6 +33,7 @@ from swanlake.lake.files.storage_options import check_location
 from swanlake.lake.lake import DEFAULT_CATALOG, Lake
 from swanlake.lake.metastore.base import CatalogInfo
 from swanlake.lake.metastore.passfile import remove_passfiles
+from swanlake.lake.read.snapshot_cache import SnapshotCache
 from swanlake.maintenance.scheduler import Scheduler
 from swanlake.maintenance.service import Maintenance
 from swanlake.maintenance.settings import MaintenanceSettings
@@ -157,6 +158,7 @@ class Server:
                     max_statement_bytes=settings.max_statement_bytes,
                     writer_lock_seconds=settings.writer_lock_seconds,
                     spill_directory=settings.temp_directory,
+                    snapshots=SnapshotCache(settings.snapshot_cache_bytes),
                     native=NativeParts.from_setting(settings.native_statements),
                     files=files,
                     memory=MemoryBudget(

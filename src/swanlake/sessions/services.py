@@ -14,6 +14,7 @@ from swanlake.access.files import FileRules
 from swanlake.config import Configuration, Settings
 from swanlake.engine.host import EngineHost
 from swanlake.lake.lake import Lake
+from swanlake.lake.read.snapshot_cache import SnapshotCache
 from swanlake.maintenance.service import Maintenance
 from swanlake.queue.service import DucklingQueue
 from swanlake.sessions.activity import Activity, AuditLog
@@ -60,6 +61,8 @@ class SessionServices:
     result_buffer_bytes: int
     spill_directory: Path
     max_statement_bytes: int
+    #: Where the rows of tables are.
+    snapshots: SnapshotCache
     #: How long a statement may hold a catalog's lock while others wait; 0 is no limit.
     writer_lock_seconds: float = 0.0
     native: NativeParts = field(default_factory=NativeParts)
@@ -79,5 +82,6 @@ class SessionServices:
     configuration: Configuration = field(default_factory=lambda: Configuration(Settings(), {}))
     #: How sessions write to the lake; each retry of a statement counts as ``repeated``.
     writes: Counts = field(default_factory=lambda: Counts("native", "extension", "repeated"))
-    #: Queries answered from the metadata, and those that the engine had to run after all.
-    reads: Counts = field(default_factory=lambda: Counts("metadata", "repeated"))
+    #: Queries answered from the metadata alone, from files too, and those that the engine had to
+    #: run after all.
+    reads: Counts = field(default_factory=lambda: Counts("metadata", "files", "repeated"))

@@ -11,6 +11,7 @@ __all__ = [
     "expansion",
     "expressions",
     "facts",
+    "filters",
     "fingerprint",
     "heads",
     "hints",

@@ -12,6 +12,7 @@ from itertools import chain
 
 import duckdb
 
+from swanlake.sql.filters import TableFilters
 from swanlake.sql.quoting import identifier, unquoted
 from swanlake.sql.syntax_tree import SyntaxTree, TableNode, read_syntax_tree
 from swanlake.sql.tokens import tokenize
@@ -56,6 +57,8 @@ class PlainQuery:
     is_row_wise: bool
     #: True if it calls functions, operators included, which macros of a catalog can hide.
     calls_functions: bool
+    #: Conditions on the columns of its tables.
+    filters: tuple[TableFilters, ...] = ()
 
     def names_only(self, columns: Iterable[str]) -> bool:
         """True if each name is one of these columns, a table of the query, or an alias.
@@ -87,7 +90,9 @@ def plain_query(connection: duckdb.DuckDBPyConnection, text: str) -> PlainQuery 
     names = frozenset(chain.from_iterable(tree.columns))
     is_row_wise = not tree.expressions & _NOT_ROW_WISE
     calls = bool(tree.functions)
-    return PlainQuery(text, tree.tables, ends, names, tree.aliases, is_row_wise, calls)
+    return PlainQuery(
+        text, tree.tables, ends, names, tree.aliases, is_row_wise, calls, tree.filters
+    )
 
 
 def _is_plain(tree: SyntaxTree) -> bool:

@@ -13,6 +13,8 @@ from typing import Any
 
 import duckdb
 
+from swanlake.sql.filters import TableFilters, find_filters
+
 #: The tree of a longer text costs more than it brings: each literal is a hundred bytes of JSON.
 MAX_LENGTH = 4096
 #: Fields that are empty in a plain query, and the kind of node that they stand for.
@@ -49,6 +51,8 @@ class SyntaxTree:
     ctes: frozenset[str]
     #: In the order of the text.
     tables: tuple[TableNode, ...]
+    #: Conditions on the columns of tables.
+    filters: tuple[TableFilters, ...] = ()
 
 
 def read_syntax_tree(
@@ -112,4 +116,5 @@ def _summarize(objects: list[dict[str, Any]]) -> SyntaxTree:
         frozenset(aliases),
         frozenset(ctes),
         tuple(sorted(tables, key=lambda table: table.start)),
+        find_filters(iter(objects)),
     )

@@ -82,6 +82,7 @@ def _memory(view: ServerView) -> Facts:
         "caller_bytes": services.memory.held(),
         "arrow_bytes": pa.total_allocated_bytes(),
         "cached_tables": len(services.queue.table_cache),
+        "snapshot_cache_bytes": services.snapshots.bytes,
     }
 
 

@@ -260,7 +260,7 @@ METRICS = (
     MetricRow(
         "swanlake_lake_reads_total",
         COUNTER,
-        "Queries answered from the metadata, and those that the engine had to repeat.",
+        "Queries answered from the metadata alone, from files too, or repeated by the engine.",
         lambda s: _counts(s.view.registry.services.reads.as_dict()),
         "path",
     ),

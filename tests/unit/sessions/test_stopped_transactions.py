@@ -15,6 +15,7 @@ from swanlake.engine.instance import EngineSpec
 from swanlake.errors import SwanLakeError
 from swanlake.jobs.inline import InlineRunner
 from swanlake.lake.lake import Lake
+from swanlake.lake.read.snapshot_cache import SnapshotCache
 from swanlake.maintenance.service import Maintenance
 from swanlake.maintenance.settings import MaintenanceSettings
 from swanlake.queue.service import DucklingQueue
@@ -36,7 +37,9 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SessionServic
         runner = InlineRunner(host)
         queue = DucklingQueue(QueueSettings(home / "queue"), lake, runner)
         maintenance = Maintenance(lake, runner, MaintenanceSettings())
-        yield SessionServices(host, lake, queue, maintenance, 1 << 20, Path(home), 1 << 20)
+        yield SessionServices(
+            host, lake, queue, maintenance, 1 << 20, Path(home), 1 << 20, SnapshotCache(1 << 20)
+        )
         maintenance.close()
         queue.stop(5)
         host.close()

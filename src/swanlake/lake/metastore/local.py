@@ -32,9 +32,9 @@ from swanlake.lake.metastore.store import CatalogStore
 from swanlake.lake.metastore.tables import CatalogTables
 from swanlake.lake.model.credentials import Credential, CredentialKind, StoredCredentials
 from swanlake.lake.model.ids import uuid7
-from swanlake.lake.model.layout import Table
 from swanlake.lake.model.operations import Commit
-from swanlake.lake.read import inlined_scan, metadata
+from swanlake.lake.model.table_state import HeadRead
+from swanlake.lake.read import metadata, table_states
 
 if TYPE_CHECKING:
     from swanlake.lake.files.storage import Entry
@@ -66,8 +66,6 @@ class MetadataService:
         self._metastore = metastore
         #: Storage names with a fence; every commit checks at the head that it still holds.
         self._writable: set[str] = set()
-        #: The inlined tables that were found, by catalog and table.
-        self._inlined_tables: dict[UUID, dict[int, list[str]]] = {}
 
     def close(self) -> None:
         """Closes every connection."""
@@ -117,7 +115,6 @@ class MetadataService:
             info = self._metastore.get(registry, name)
             self._metastore.mark_dropped(registry, info)
             self._metastore.remove(registry, info)
-        self._inlined_tables.pop(info.id, None)
         return info
 
     def adopt(self, name: str) -> CatalogInfo:
@@ -267,13 +264,10 @@ class MetadataService:
         with self._reading(info, repeatable=True) as (store, connection):
             return query(connection, store.tables, *arguments, **named)
 
-    def scan_inlined(
-        self, info: CatalogInfo, tables: Sequence[Table]
-    ) -> list[inlined_scan.InlinedScan] | inlined_scan.ScanRefusal:
-        """All rows of tables whose rows are all inlined, read in one transaction."""
+    def read_head(self, info: CatalogInfo, since: int, sources: Sequence[str]) -> HeadRead:
+        """The head of a catalog, and the changes after a snapshot, in one round trip."""
         with self._metastore.translate_errors(f"metadata of the catalog {info.name}"):
-            known = self._inlined_tables.setdefault(info.id, {})
-            return inlined_scan.scan_inlined(self._metastore.store(info), tables, known)
+            return table_states.read_head(self._metastore.store(info), since, sources)
 
     def check(self, info: CatalogInfo) -> list[str]:
         """What is wrong with a catalog, one sentence each."""

@@ -13,6 +13,7 @@ __all__ = [
     "partitioning",
     "table_files",
     "table_ref",
+    "table_state",
     "type_registry",
     "types",
 ]

@@ -172,6 +172,16 @@ def is_text(type_: str) -> bool:
     return stats_order(type_) is StatsOrder.TEXT
 
 
+def parse_bound(type_: str, bound: str | None) -> Any:
+    """A bound in a form that can be compared; None if it is unknown, or not a bound of the type."""
+    if bound is None:
+        return None
+    try:
+        return _KEYS[stats_order(type_)](bound)
+    except (ValueError, KeyError, ArithmeticError):
+        return None
+
+
 def _float_key(text: str) -> tuple[bool, float]:
     """Sorts NaN, which the stock extension writes as a bound of inlined rows, above all numbers."""
     number = float(text)

@@ -15,11 +15,12 @@ import pyarrow as pa
 from swanlake.lake.files import inlining
 from swanlake.lake.model.layout import Column, Table, folded
 from swanlake.lake.model.operations import InlineDelete, InlineInsert, Operation
+from swanlake.lake.model.table_state import InlinedScan
 from swanlake.lake.model.types import duckdb_type
-from swanlake.lake.read.inlined_scan import InlinedScan
 from swanlake.sessions.execution.names import TableName
 from swanlake.sessions.native.context import FallBackToExtension, NativeContext, PreparedChange
-from swanlake.sessions.native.reads import ROW_ID, InlinedQuery, RowParameters
+from swanlake.sessions.native.reads import NativeQuery
+from swanlake.sessions.native.table_rows import ROW_ID, RowParameters
 from swanlake.sessions.results.stream import Outcome
 from swanlake.sql.heads import ChangeHead
 from swanlake.sql.quoting import identifier
@@ -69,14 +70,14 @@ def _has_known_columns(head: ChangeHead, table: Table) -> bool:
 
 def _query(
     head: ChangeHead, name: TableName, context: NativeContext, scan: InlinedScan
-) -> InlinedQuery:
+) -> NativeQuery:
     """The query for the row ids of a statement's rows, and for their new values."""
     alias = _alias(head, name)
     bound = RowParameters(context.parameters)
     if not bound.match(_selection(head, alias, alias, scan.table)):
         raise FallBackToExtension
     source = f"({bound.rows_query(scan, with_row_ids=True)}) AS {alias}"
-    return InlinedQuery(bound.number(_selection(head, alias, source, scan.table)), bound.values)
+    return NativeQuery(bound.number(_selection(head, alias, source, scan.table)), bound.values)
 
 
 def _selection(head: ChangeHead, alias: str, source: str, table: Table) -> str:

@@ -182,8 +182,11 @@ class NativeExecutor:
         columns = [column.name for column in table.columns]
         if plain is None or not plain.is_row_wise or not plain.names_only(columns):
             raise FallBackToExtension
-        scan = self._reader.scan(name)
-        if scan is None or scan.table != table:
+        scan = self._reader.scan(context.run, name)
+        if scan is None:
+            raise FallBackToExtension
+        if scan.table != table:
+            self._reader.forget(name)
             raise FallBackToExtension
         with context.on_scratch(context.parameters) as scratch:
             return changes.prepare(head, name, scratch, scan)

@@ -83,7 +83,7 @@ class Inserter:
         query = _query(context.statement, head)
         inlined = None
         if not context.has_client_rows and not computes_defaults(table):
-            inlined = self._reader.query(query, context.parameters)
+            inlined = self._reader.query(context.run, query, context.parameters)
         if inlined is not None:
             try:
                 with context.on_scratch(inlined.parameters) as scratch:

@@ -1,149 +1,93 @@
-"""Queries of small tables without the extension: their rows become parameters of the query.
+"""Queries of tables without the extension.
 
-A scan by DuckLake's extension costs ten milliseconds, even of a table of one row. If all rows of
-the tables are inlined, one metadata query reads them as of one snapshot, and a scratch connection
-runs the query over them.
+A scan by DuckLake's extension begins with a dozen metadata queries, which take longer than a small
+query itself. The snapshot cache knows where the rows of a table are, so a scratch connection reads
+the files that the query needs, and gets the rows of the metadata as parameters.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any
 
 from swanlake.engine.errors import may_invalidate
 from swanlake.errors import SwanLakeError
-from swanlake.lake.model.layout import Column
-from swanlake.lake.model.type_registry import find_type
-from swanlake.lake.model.types import duckdb_type
-from swanlake.lake.read.inlined_scan import InlinedScan, ScanRefusal, may_be_inlined
-from swanlake.lake.read.table_cache import CachedTable
+from swanlake.lake.model.layout import Column, folded
+from swanlake.lake.model.table_state import InlinedScan, ScanFile, TableState
+from swanlake.lake.read.pruning import select_files
+from swanlake.lake.read.snapshot_cache import CatalogRead, folded_name
 from swanlake.sessions.execution.engine_session import STATEMENT_ERRORS, EngineSession
 from swanlake.sessions.execution.names import TableName
 from swanlake.sessions.native.analysis import StatementAnalysis
 from swanlake.sessions.native.context import NativeContext
+from swanlake.sessions.native.table_rows import RowParameters
 from swanlake.sessions.results.stream import Outcome
-from swanlake.sql.quoting import identifier
+from swanlake.sessions.run import Run
+from swanlake.sql.filters import Filter
 from swanlake.sql.reads import PlainQuery
-from swanlake.sql.tokens import find_parameters, number_parameters
 
-#: Negative-cache TTL: how long a table that is not wholly inlined is not scanned again.
-_NOT_INLINED_SECONDS = 5.0
-_MAX_NOT_INLINED = 1000
-#: The virtual column in which DuckLake has the id of a row.
-ROW_ID = "rowid"
-_PREFIX = "swanlake_inlined_"
+#: Negative-cache TTL: how long a table is left to the extension before it is looked at again.
+_UNREADABLE_SECONDS = 5.0
+_MAX_UNREADABLE = 1000
+#: More files are left to the extension: DuckDB would parse their names with every query.
+_MAX_FILES = 200
+#: Each file with deletes is a query of its own.
+_MAX_FILES_WITH_DELETES = 16
 
 
 @dataclass(frozen=True)
-class InlinedQuery:
-    """A query with all rows that it reads among its parameters."""
+class NativeQuery:
+    """A query that needs no extension: its text, and all that it is bound to."""
 
     sql: str
     parameters: Any
-    #: False for a query of nothing but its parameters.
-    reads_tables: bool = True
-
-
-class RowParameters:
-    """The parameters of a query, and the rows of its tables as additional parameters."""
-
-    def __init__(self, parameters: Any) -> None:
-        self._is_named = isinstance(parameters, dict)
-        self.values: Any = dict(parameters) if self._is_named else list(parameters or ())
-
-    def match(self, text: str) -> bool:
-        """True if a text has exactly these parameters.
-
-        DuckDB would bind rows to a parameter whose value is missing.
-        """
-        names = {parameter.name for parameter in find_parameters(text)}
-        if any(name.startswith(_PREFIX) for name in names):
-            return False
-        bound = self.values if self._is_named else map(str, range(1, len(self.values) + 1))
-        return names == set(bound)
-
-    def number(self, text: str) -> str:
-        """The text with ``$1`` for the first ``?``: DuckDB would also count the added ones."""
-        return text if self._is_named else number_parameters(text)
-
-    def rows_query(self, scan: InlinedScan, *, with_row_ids: bool = False) -> str:
-        """A query for all rows of a table, as the extension would read them.
-
-        ``with_row_ids`` adds the column ``ROW_ID``.
-        """
-        selected = [
-            f"unnest({self._add_column(values, column)}) AS {identifier(column.name)}"
-            for values, column in zip(scan.values, scan.table.columns, strict=True)
-        ]
-        if with_row_ids:
-            selected.append(f"unnest({self._add(scan.row_ids, 'BIGINT')}) AS {ROW_ID}")
-        return f"SELECT {', '.join(selected)}"
-
-    def _add_column(self, values: Sequence[Any], column: Column) -> str:
-        """Adds the values of a column; the expression is a list of the column's type."""
-        bound_type, type_ = _bound_type(column.type), duckdb_type(column)
-        added = self._add(values, bound_type)
-        return added if bound_type == type_ else f"CAST({added} AS {type_}[])"
-
-    def _add(self, values: Sequence[Any], type_: str) -> str:
-        if self._is_named:
-            name = f"{_PREFIX}{len(self.values)}"
-            self.values[name] = list(values)
-        else:
-            self.values.append(list(values))
-            name = str(len(self.values))
-        return f"CAST(${name} AS {type_}[])"
-
-
-def _bound_type(type_: str) -> str:
-    """The type in which values are bound, before DuckDB casts them to their column's type."""
-    if type_ == "boolean":
-        return "BOOLEAN"
-    known = find_type(type_)
-    is_integer = known is not None and known.inlined is not None and known.inlined.is_integer
-    return "BIGINT" if is_integer else "VARCHAR"
+    #: What is counted when it has run; empty for a query without tables.
+    counter: str = ""
 
 
 class NativeReader:
-    """Reads tables of one session that have only inlined rows."""
+    """Reads tables of one session."""
 
     def __init__(self, session: EngineSession, analysis: StatementAnalysis) -> None:
         services = session.services
         self._analysis = analysis
         self._session = session
-        self._lake = services.lake
         self._table_cache = services.queue.table_cache
+        self._snapshots = services.snapshots
         self._counts = services.reads
         self._is_on = services.native.reads
-        #: Until when tables are taken to be not wholly inlined.
-        self._not_inlined: dict[TableName, float] = {}
+        #: Until when tables are left to the extension.
+        self._unreadable: dict[TableName, float] = {}
 
     def run(self, context: NativeContext) -> Outcome | None:
-        """Runs a query of inlined rows; None, with nothing done, for every other query."""
+        """Runs a plain query; None, with nothing done, for every other query."""
         run = context.run
-        query = self.query(context.statement.body, context.parameters)
+        query = self.query(run, context.statement.body, context.parameters)
         if query is None:
             return None
-        try:
-            with context.on_scratch(query.parameters) as scratch:
-                scratch.connection.execute(query.sql, query.parameters)
-                stream = self._session.stream(run, scratch.connection)
-        except STATEMENT_ERRORS as error:
-            if run.is_stopped or may_invalidate(error):
-                raise
-            stream = None  # the engine reports the error of the query as it was sent
-        if stream is not None and not stream.live:
-            if query.reads_tables:
-                self._counts.increment("metadata")
-            return Outcome(stream)
-        if stream is not None:
-            stream.close()  # too many rows to buffer until they are fetched
-        self._counts.increment("repeated")
-        return None
+        with ExitStack() as stack:
+            try:
+                scratch = stack.enter_context(context.scratch_connection())
+                with run.interruptible(scratch):
+                    scratch.execute(query.sql, query.parameters)
+                    stream = self._session.stream(run, scratch)
+            except STATEMENT_ERRORS as error:
+                if run.is_stopped or may_invalidate(error):
+                    raise
+                # The engine reports the error of the query as it was sent.
+                self._counts.increment("repeated")
+                return None
+            if stream.live:
+                stream.keep(stack.pop_all())
+                self._session.live = stream
+        if query.counter:
+            self._counts.increment(query.counter)
+        return Outcome(stream)
 
-    def query(self, text: str, parameters: Any) -> InlinedQuery | None:
+    def query(self, run: Run, text: str, parameters: Any) -> NativeQuery | None:
         """A plain query with the rows of its tables; None if the extension must run it."""
         if not self._is_on or self._session.has_local_state:
             return None
@@ -156,15 +100,12 @@ class NativeReader:
         if not plain.tables:
             return self._constant_query(plain, bound)
         names = [self._session.names.resolve_table(table.parts) for table in plain.tables]
-        scans = self._scan([name for name in names if name]) if all(names) else None
-        if scans is None:
+        known = [name for name in names if name is not None]
+        if len(known) < len(names):
             return None
-        if not plain.names_only(column.name for scan in scans for column in scan.table.columns):
-            return None
-        queries = [bound.rows_query(scan) for scan in scans]
-        return InlinedQuery(plain.replace_tables(queries), bound.values)
+        return self._table_query(run, plain, known, bound)
 
-    def _constant_query(self, plain: PlainQuery, bound: RowParameters) -> InlinedQuery | None:
+    def _constant_query(self, plain: PlainQuery, bound: RowParameters) -> NativeQuery | None:
         """A query without tables; None if it may depend on more than its parameters.
 
         On the session's connection, DuckDB looks each function up in the lake first.
@@ -175,45 +116,110 @@ class NativeReader:
             return None
         if is_hidden or not plain.names_only(()):
             return None
-        return InlinedQuery(plain.text, bound.values, reads_tables=False)
+        return NativeQuery(plain.text, bound.values)
 
-    def scan(self, name: TableName) -> InlinedScan | None:
-        """All rows of a table; None if the extension must read it."""
+    def _table_query(
+        self, run: Run, plain: PlainQuery, names: Sequence[TableName], bound: RowParameters
+    ) -> NativeQuery | None:
+        read = self._read(run, names)
+        if read is None:
+            return None
+        columns = (column.name for state in read.states for column in state.table.columns)
+        if not plain.names_only(columns):
+            return None
+        files = _Pruning(plain, read).select(bound)
+        everything = [file for chosen in files for file in chosen]
+        with_deletes = sum(file.has_deletes for file in everything)
+        if len(everything) > _MAX_FILES or with_deletes > _MAX_FILES_WITH_DELETES:
+            return None
+        queries = [
+            bound.all_rows_query(state.table, chosen, state.inlined)
+            for state, chosen in zip(read.states, files, strict=True)
+        ]
+        sql = plain.replace_tables(queries)
+        return NativeQuery(sql, bound.values, "files" if everything else "metadata")
+
+    def scan(self, run: Run, name: TableName) -> InlinedScan | None:
+        """All rows of a table that has only inlined ones; None if the extension must read it."""
         if not self._is_on or self._session.has_local_state:
             return None
-        scans = self._scan([name])
-        return scans[0] if scans else None
-
-    def _scan(self, names: Sequence[TableName]) -> list[InlinedScan] | None:
-        """All rows of these tables as of one snapshot; None if the extension must read them."""
-        now = time.monotonic()
-        if any(now < self._not_inlined.get(name, 0) for name in names):
+        read = self._read(run, [name])
+        if read is None or read.states[0].files:
             return None
-        for _ in range(2):
-            scans = self._try_scan(names)
-            if scans is not ScanRefusal.CHANGED:
-                break
-            for name in names:
-                self._table_cache.invalidate(*name)
-        if not isinstance(scans, ScanRefusal):
-            return scans
-        if len(self._not_inlined) >= _MAX_NOT_INLINED:
-            self._not_inlined.clear()
-        self._not_inlined |= dict.fromkeys(names, now + _NOT_INLINED_SECONDS)
+        return read.states[0].inlined
+
+    def forget(self, name: TableName) -> None:
+        """Forgets what is cached of a table: its layout is not that of the table cache."""
+        self._table_cache.invalidate(*name)
+        with suppress(SwanLakeError):
+            states = self._snapshots.catalog(self._table_cache.catalog(name[0]))
+            states.forget(folded_name(*name[1:]))
+
+    def _read(self, run: Run, names: Sequence[TableName]) -> CatalogRead | None:
+        """Where the rows of these tables are; None if the extension must read one of them."""
+        now = time.monotonic()
+        if len({name[0] for name in names}) > 1:
+            return None
+        if any(now < self._unreadable.get(name, 0) for name in names):
+            return None
+        try:
+            catalog = self._snapshots.catalog(self._table_cache.catalog(names[0][0]))
+            read = catalog.read([folded_name(*name[1:]) for name in names], run.check)
+        except SwanLakeError:  # the extension reports a missing database
+            run.check_stopped()
+            return None
+        if read is not None and all(state.is_readable for state in read.states):
+            return read
+        if len(self._unreadable) >= _MAX_UNREADABLE:
+            self._unreadable.clear()
+        self._unreadable |= dict.fromkeys(names, now + _UNREADABLE_SECONDS)
         return None
 
-    def _try_scan(self, names: Sequence[TableName]) -> list[InlinedScan] | ScanRefusal:
-        if len({name[0] for name in names}) > 1:
-            return ScanRefusal.NOT_INLINED
-        try:
-            targets: list[CachedTable] = []
-            for name in names:
-                targets.append(self._table_cache.find(*name, commit_checks=True))
-                if not may_be_inlined(targets[-1].layout):
-                    return ScanRefusal.NOT_INLINED
-            catalog = self._lake.find_open(targets[0].table.catalog_id)
-            if catalog is None:
-                return ScanRefusal.NOT_INLINED
-            return catalog.scan_inlined([target.layout for target in targets])
-        except SwanLakeError:  # the extension reports a missing table or database
-            return ScanRefusal.NOT_INLINED
+
+class _Pruning:
+    """Chooses the files of a query's tables that may have rows for it."""
+
+    def __init__(self, plain: PlainQuery, read: CatalogRead) -> None:
+        self._plain = plain
+        self._states = read.states
+        self._catalog = read.catalog
+
+    def select(self, bound: RowParameters) -> list[Sequence[ScanFile]]:
+        """The files of each table, in the order of the tables in the query."""
+        if all(len(state.files) <= 1 for state in self._states) or not self._plain.filters:
+            return [state.files for state in self._states]
+        by_start = {
+            table.start: state
+            for table, state in zip(self._plain.tables, self._states, strict=True)
+        }
+        columns = {
+            start: frozenset(column.name.lower() for column in state.table.columns)
+            for start, state in by_start.items()
+        }
+        conditions: dict[int, list[tuple[str, Filter]]] = {}
+        for filters in self._plain.filters:
+            if filters.start in by_start:
+                conditions[filters.start] = list(filters.of_table(columns))
+        values = bound.by_name
+        return [
+            self._select(state, conditions.get(start, []), values)
+            for start, state in by_start.items()
+        ]
+
+    def _select(
+        self, state: TableState, conditions: Sequence[tuple[str, Filter]], values: Any
+    ) -> Sequence[ScanFile]:
+        if len(state.files) <= 1 or not conditions:
+            return state.files
+        by_name = {column.name.lower(): column for column in state.table.columns}
+        name = folded(state.table.schema), folded(state.table.name)
+
+        def bounds(column: Column) -> Any:
+            return self._catalog.bounds(name, column.id)
+
+        return select_files(
+            state.files,
+            [(by_name[column], condition) for column, condition in conditions],
+            bounds,
+            values,
+        )

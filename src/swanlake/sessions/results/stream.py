@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,6 +71,7 @@ class ResultStream:
         self._error: SwanLakeError | None = None
         self._closed = False
         self._settling: threading.Thread | None = None
+        self._borrowed: AbstractContextManager[object] | None = None
         description = connection.description or ()
         self._sql_types = [column[1] for column in description]
         batch_rows = rows_per_batch(len(description))
@@ -82,6 +84,10 @@ class ResultStream:
         # DuckDB fills its batches: a short one is the last, and one more read ends the statement.
         while self.live and self._fetch_into_buffer() < batch_rows:
             pass
+
+    def keep(self, connection: AbstractContextManager[object]) -> None:
+        """Takes over the borrowed connection of a live result, and returns it at the end."""
+        self._borrowed = connection
 
     @property
     def error(self) -> SwanLakeError | None:
@@ -270,3 +276,6 @@ class ResultStream:
         if self._reader is not None:
             self._reader = None
             self.run.executed_at = time.monotonic()
+        borrowed, self._borrowed = self._borrowed, None
+        if borrowed is not None:
+            borrowed.__exit__(None, None, None)
