@@ -97,12 +97,15 @@ def demo(
             if browser:
                 open_browser(target.console)
         _run(target.client, rate, duration.total_seconds())
+        if target.is_own and not sys.stdin.isatty():
+            return
         shell = f"{own_command()} sql --url {target.url}"
         click.echo(f"\nQuery it:   {shell} -c 'FROM demo.events LIMIT 5'")
-        drop = f"CALL swanlake_drop_catalog('{_FORK}')"
-        click.echo(f"Remove it:  {shell} -c 'DROP SCHEMA demo CASCADE' -c \"{drop}\"")
-        if target.is_own and sys.stdin.isatty():
-            click.pause("\nThe server of the demo runs until you press a key.")
+        if target.is_own:
+            click.pause("The server of the demo runs until you press a key.")
+        else:
+            drop = f"CALL swanlake_drop_catalog('{_FORK}')"
+            click.echo(f"Remove it:  {shell} -c 'DROP SCHEMA demo CASCADE' -c \"{drop}\"")
 
 
 @dataclass(frozen=True)
@@ -193,7 +196,9 @@ def _run(client: FlightSQLClient, rate: int, seconds: float) -> None:
         for statement in _LOAD:
             client.execute(statement)
     sent = _stream(client, rate, seconds)
-    with _step("flush the queue: its rows become one file of the lake"):
+    with _step(
+        "flush the queue: its rows become one file of the lake (the first one starts Spark)"
+    ):
         flushed = call_procedure(client, "duckling_queue_flush", "demo.events")
     rows = sum(flushed["rows"].to_pylist())
     click.echo(f"  {rows:,} rows in {sum(flushed['files'].to_pylist())} files")
