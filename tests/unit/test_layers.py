@@ -42,7 +42,7 @@ INNER_LAYERS: Mapping[str, Sequence[set[str]]] = {
         {"login_page"},
         {"logins"},
         {"context"},
-        {"metrics"},
+        {"history", "metrics"},
         {"blocking", "document", "responses", "site", "statements"},
         {"view"},
         {"checks"},

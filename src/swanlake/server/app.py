@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import json
 import logging
@@ -54,6 +55,7 @@ from swanlake.server.start_checks import (
     lock_home,
     make_private,
 )
+from swanlake.server.systemd import ServiceManager
 from swanlake.sessions.activity import AuditLog, StatementLogger
 from swanlake.sessions.peers import connected_peers
 from swanlake.sessions.registry import SessionRegistry
@@ -85,7 +87,12 @@ _COLLECT_AFTER = 20_000
 class Server:
     """A running server. It accepts calls as soon as it is constructed."""
 
-    def __init__(self, settings: Settings, sources: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        sources: Mapping[str, str] | None = None,
+        manager: ServiceManager | None = None,
+    ) -> None:
         """``sources`` are those of the settings, to show them."""
         tls = read_tls(settings)
         check_advertised_url(settings.advertised_url)
@@ -213,6 +220,11 @@ class Server:
         if settings.insecure and not is_loopback(settings.host):
             log.warning("insecure: calls on %s may be unauthenticated or readable", self.url)
         self._state = ServerState.ACCEPTING
+        self._manager = manager or ServiceManager({})
+        if self._manager.is_present:
+            self.view.health.listeners.append(self._manager.follow)
+        if settings.status != "off" or self._manager.is_present:
+            self.view.health.start()
         if listener := listen_for_status(settings):
             self._status = self._open_status(listener, context, authenticator)
 
@@ -236,7 +248,6 @@ class Server:
         def identify(authorization: str, address: str) -> Identity:
             return authenticator.identify(Credentials(authorization, address))
 
-        self.view.health.start()
         status = StatusServer(self.view, site, identify, listener, tls)
         status.start()
         return status
@@ -271,6 +282,7 @@ class Server:
         """
         deadline = time.monotonic() + grace
         self._state = ServerState.DRAINING
+        self._manager.announce_stop()
         self._listener.drain()
         self._scheduler.request_stop()
         self._wait_until_idle(deadline)
@@ -388,7 +400,10 @@ def serve(
     """Runs a server until SIGTERM or SIGINT, then stops it within the grace periods."""
     settings = configuration.settings
     signals = _Signals()
-    server = Server(settings, configuration.sources)
+    manager = ServiceManager()
+    if manager.has_watchdog:
+        faulthandler.enable()  # systemd sends SIGABRT to a server that hangs
+    server = Server(settings, configuration.sources, manager)
     signals.on_hangup(server.reload)
     # Objects that exist now live as long as the process: exempt them from collection.
     gc.freeze()

@@ -21,8 +21,9 @@ _SCHEMES = ("grpc", "grpc+tls")
 #: What SwanLake stores in the home directory, and what a new volume contains.
 _LOCK_FILE = "server.lock"
 _HOME_ENTRIES = {
-    "catalogs", "data", "logs", "queue", "tmp", "tokens", "lost+found", _LOCK_FILE
-}  # fmt: skip
+    *("catalogs", "data", "logs", "queue", "tmp", "tokens", "status-history.json", "lost+found"),
+    _LOCK_FILE,
+}
 #: A server that has just been stopped may still be closing its files.
 _LOCK_SECONDS = 2.0
 

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from swanlake._internal.backoff import backoff
-from swanlake.server.heartbeat import READY
+from swanlake.server.heartbeat import BEAT_SECONDS, READY
+from swanlake.server.systemd import ServiceManager
 
 log = logging.getLogger("swanlake.supervisor")
 
@@ -79,10 +80,11 @@ def supervise(
     permanent: frozenset[int],
 ) -> int:
     """Runs ``swanlake`` with these arguments until it ends for good; returns its exit code."""
-    signals = _ForwardedSignals()
+    manager = ServiceManager()
+    signals = _ForwardedSignals(manager)
     policy = RestartPolicy(permanent)
     while True:
-        ending = _Server(arguments, signals).run(watchdog_seconds)
+        ending = _Server(arguments, signals, manager).run(watchdog_seconds)
         if ready_file is not None:
             ready_file.unlink(missing_ok=True)  # a crashed server leaves it
         following = policy.after(ending)
@@ -109,8 +111,9 @@ def _reason(ending: Ending) -> str:
 class _ForwardedSignals:
     """Signals for the supervisor, which it passes on to the server."""
 
-    def __init__(self) -> None:
+    def __init__(self, manager: ServiceManager) -> None:
         self.is_stopping = False
+        self._manager = manager
         self.server: subprocess.Popen[bytes] | None = None
         self.descriptor, wakeup = os.pipe()
         os.set_blocking(wakeup, False)
@@ -119,7 +122,9 @@ class _ForwardedSignals:
             signal.signal(number, self._forward)
 
     def _forward(self, number: int, frame: Any) -> None:
-        self.is_stopping |= number in _STOPPING
+        if number in _STOPPING:
+            self.is_stopping = True
+            self._manager.announce_stop()
         if self.server is not None:
             self.server.send_signal(number)
 
@@ -127,7 +132,8 @@ class _ForwardedSignals:
         """Waits; True at once if the supervisor must stop."""
         deadline = time.monotonic() + seconds
         while not self.is_stopping and (left := deadline - time.monotonic()) > 0:
-            if select.select([self.descriptor], [], [], left)[0]:
+            self._manager.announce_alive()
+            if select.select([self.descriptor], [], [], min(left, BEAT_SECONDS))[0]:
                 self.drain()
         return self.is_stopping
 
@@ -138,8 +144,11 @@ class _ForwardedSignals:
 class _Server:
     """One server process."""
 
-    def __init__(self, arguments: Sequence[str], signals: _ForwardedSignals) -> None:
+    def __init__(
+        self, arguments: Sequence[str], signals: _ForwardedSignals, manager: ServiceManager
+    ) -> None:
         self._signals = signals
+        self._manager = manager
         self._started = time.monotonic()
         self._was_ready = False
         self._socket, theirs = socket.socketpair()
@@ -164,7 +173,9 @@ class _Server:
                 if received is None:
                     self._abort(time.monotonic() - last_beat)
                     break
-                self._was_ready |= READY in received
+                if READY in received:
+                    self._was_ready = True
+                    self._manager.announce_ready()
                 last_beat = time.monotonic()
                 patience = watchdog_seconds or float("inf")
         code = self._process.wait()
@@ -175,7 +186,8 @@ class _Server:
         """What the server sent, nothing at its end, or None at the deadline."""
         while (left := deadline - time.monotonic()) > 0:
             waiting: list[socket.socket | int] = [self._socket, self._signals.descriptor]
-            ready, _, _ = select.select(waiting, [], [], min(left, _START_SECONDS))
+            self._manager.announce_alive()
+            ready, _, _ = select.select(waiting, [], [], min(left, BEAT_SECONDS))
             if self._signals.descriptor in ready:
                 self._signals.drain()
             if self._socket in ready:

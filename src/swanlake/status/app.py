@@ -16,19 +16,17 @@ from swanlake.status.guard import Guard
 from swanlake.status.logins import Identify, Logins
 from swanlake.status.responses import error_response
 from swanlake.status.site import Site
-from swanlake.status.view import ServerView
 
 #: Checks of credentials have threads of their own: they wait for no other call.
 _LOGIN_THREADS = 2
 
 
-def create_app(view: ServerView, site: Site, identify: Identify) -> Starlette:
+def create_app(context: StatusContext, site: Site, identify: Identify) -> Starlette:
     """The application: every route, behind the checks of every request."""
-    context = StatusContext.open(view)
     logins = Logins(
         identify,
         BlockingCalls("swanlake-status-login", _LOGIN_THREADS),
-        seconds=view.settings.login_seconds,
+        seconds=context.view.settings.login_seconds,
         is_required=site.has_authentication,
     )
     return Starlette(

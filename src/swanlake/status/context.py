@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from swanlake.engine.instance import EngineMemory
 from swanlake.status.blocking import BlockingCalls, Snapshot
 from swanlake.status.document import LakeFacts
+from swanlake.status.history import History, read_counters
 from swanlake.status.statements import StatementCounters
 from swanlake.status.view import ServerView
 
+#: In the home directory.
+HISTORY_FILE = "status-history.json"
 _CALL_THREADS = 4
 #: How old the facts about the lake and the engines may be.
 _LAKE_SECONDS, _ENGINE_SECONDS = 10.0, 2.0
@@ -28,6 +31,8 @@ class StatusContext:
     engines: Snapshot[tuple[EngineMemory, ...]]
     #: The statements that ended since the server started.
     statements: StatementCounters
+    #: The points of the charts.
+    history: History
 
     @classmethod
     def open(cls, view: ServerView) -> StatusContext:
@@ -41,4 +46,8 @@ class StatusContext:
             Snapshot(lambda: LakeFacts.read(view), calls, max_age=_LAKE_SECONDS),
             Snapshot(lambda: tuple(view.host.memory()), calls, max_age=_ENGINE_SECONDS),
             statements,
+            History(
+                lambda: read_counters(view, statements),
+                view.settings.home.absolute() / HISTORY_FILE,
+            ),
         )

@@ -15,6 +15,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from swanlake._internal.waiting import polling, wait
 from swanlake.errors import StartupError
 from swanlake.status.app import create_app
+from swanlake.status.context import StatusContext
 from swanlake.status.logins import Identify
 from swanlake.status.site import Site
 from swanlake.status.view import ServerView
@@ -42,8 +43,10 @@ class StatusServer:
         listener: socket.socket,
         tls: ssl.SSLContext | None,
     ) -> None:
+        context = StatusContext.open(view)
+        self._history = context.history
         config = uvicorn.Config(
-            create_app(view, site, identify),
+            create_app(context, site, identify),
             loop="none",
             http=H11Protocol,
             ws="none",
@@ -72,10 +75,12 @@ class StatusServer:
         wait(is_over, deadline=deadline)
         if not self._server.started:
             raise StartupError("The status server did not start; status = off leaves it out.")
+        self._history.start()
 
     def stop(self, timeout: float) -> None:
         """Ends open requests and closes the socket, within the time."""
         self._server.should_exit = True
+        self._history.stop()
         self._thread.join(timeout)
 
     def _run(self) -> None:

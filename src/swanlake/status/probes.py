@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
@@ -15,7 +17,7 @@ from swanlake.status.view import ServerView
 
 
 def routes(context: StatusContext) -> list[BaseRoute]:
-    """The routes of ``/livez``, ``/readyz``, ``/healthz`` and ``/status.json``."""
+    """The routes of ``/livez``, ``/readyz``, ``/healthz``, ``/status.json``, ``/api/history``."""
     view = context.view
 
     async def live(request: Request) -> Response:
@@ -44,11 +46,16 @@ def routes(context: StatusContext) -> list[BaseRoute]:
             facts["lake"]["age_seconds"] = round(known.age, 1)
         return JSONResponse(facts)
 
+    async def history(request: Request) -> Response:
+        points = await context.calls.run(context.history.points)
+        return JSONResponse({"points": [asdict(point) for point in points]})
+
     return [
         Route("/livez", live),
         Route("/readyz", ready),
         Route("/healthz", ready),
         Route("/status.json", status),
+        Route("/api/history", history),
     ]
 
 

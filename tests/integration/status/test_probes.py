@@ -157,3 +157,17 @@ def test_status_json_shows_others_only_what_is_theirs(tmp_path: Path) -> None:
         assert [catalog["name"] for catalog in facts["lake"]["catalogs"]] == ["sales"]
         assert all("detail" not in check for check in facts["health"]["checks"])
         assert httpx.get(address).status_code == 401
+
+
+def test_history_is_kept_over_a_restart(tmp_path: Path) -> None:
+    def points(server: ServerProcess) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = httpx.get(f"{server.status_url}/api/history").json()["points"]
+        return found
+
+    server = ServerProcess(tmp_path / "home", **ON).start()
+    with FlightSQLClient(server.url) as client:
+        client.execute("SELECT 1")
+        eventually(lambda: [each for each in points(server) if each["statements_per_second"]])
+    assert server.stop() == 0
+    with ServerProcess(tmp_path / "home", **ON) as server:
+        assert [each for each in points(server) if each["statements_per_second"]]
