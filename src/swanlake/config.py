@@ -77,6 +77,12 @@ class Settings:
         "`https://swanlake.example.org`. Empty: the address it listens on.",
     )
 
+    otlp_endpoint: str = _setting(
+        "",
+        "URL of an OpenTelemetry collector that gets traces over HTTP: `http://host:4318`. Empty: "
+        "`OTEL_EXPORTER_OTLP_ENDPOINT`, else none. Needs `swanlake[opentelemetry]`.",
+    )
+
     insecure: bool = _setting(
         False,
         "Allows other machines to connect without authentication or TLS: behind a proxy, or in a "

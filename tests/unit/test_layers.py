@@ -35,7 +35,7 @@ LAYERS = [
 #: The same for the parts of one package. A part that is not named may import all others.
 INNER_LAYERS: Mapping[str, Sequence[set[str]]] = {
     "status": [
-        {"http"},
+        {"http", "otlp"},
         {"app"},
         {"console", "exposition", "probes"},
         {"guard"},

@@ -14,6 +14,7 @@ __all__ = [
     "memory",
     "memory_budget",
     "subprocess_rpc",
+    "tracing",
     "waiting",
     "worker_threads",
 ]

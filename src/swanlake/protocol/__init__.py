@@ -35,6 +35,8 @@ class Headers:
     SESSION_RESUME = "x-swanlake-session-resume"
     QUERY_ID = "x-swanlake-query-id"
     QUERY_TIMEOUT = "x-swanlake-query-timeout-seconds"
+    #: The W3C trace context of the caller.
+    TRACEPARENT = "traceparent"
     INGEST_ID = "x-swanlake-ingest-id"
     INGEST_SEQUENCE = "x-swanlake-ingest-sequence"
 

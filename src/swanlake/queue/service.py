@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from swanlake._internal.memory_budget import MemoryAccount
+from swanlake._internal.tracing import Trace, step
 from swanlake._internal.waiting import wait
 from swanlake.errors import QueryError, QueueUnavailable, StartupError
 from swanlake.jobs.runner import FlushRunner
@@ -89,13 +90,25 @@ class DucklingQueue:
         to disk at once, and what is on disk counts for the caller's share of the queue.
         """
         started = time.monotonic()
+        with step("queue"):
+            rows = self._enqueue(target, batches, batch_id, check, account)
+        self._flushes.note_insert(target.table)
+        self.counters.count_insert(rows, time.monotonic() - started)
+        return rows
+
+    def _enqueue(
+        self,
+        target: CachedTable,
+        batches: Iterable[Any],
+        batch_id: BatchId | None,
+        check: Callable[[], None],
+        account: MemoryAccount | None,
+    ) -> int:
         try:
-            rows = self._enqueuer.enqueue(target, batches, batch_id, check, account)
+            return self._enqueuer.enqueue(target, batches, batch_id, check, account)
         except QueueUnavailable:
             self.counters.inserts.increment("refused")
             raise
-        self.counters.count_insert(rows, time.monotonic() - started)
-        return rows
 
     def check_writable(self) -> None:
         """Raises QueueUnavailable if rows cannot be stored now; a full queue is no reason."""
@@ -157,6 +170,10 @@ class DucklingQueue:
     def flushes(self) -> list[FlushRun]:
         """The flushes that run, then the latest ones that ended, each newest first."""
         return self._flushes.journal.list_all()
+
+    def export_flushes(self, send: Callable[[Trace, TableRef, FlushReport | None], None]) -> None:
+        """Has a function called with the trace of each flush from now on."""
+        self._flushes.send_trace = send
 
     @property
     def is_paused(self) -> bool:

@@ -67,9 +67,12 @@ from swanlake.status.view import ServerState, ServerView
 
 if TYPE_CHECKING:
     from swanlake.status.http import StatusServer
+    from swanlake.status.otlp import SpanSender
 
 log = logging.getLogger("swanlake.server")
 
+#: With one of them, OpenTelemetry knows where to send traces.
+_OTLP_VARIABLES = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _WILDCARDS = ("0.0.0.0", "::")
 #: Within the grace period: time for clients to fetch the results of finished statements.
 _FETCH_SECONDS = 5.0
@@ -154,6 +157,10 @@ class Server:
             )
             undo.callback(audit.close)
             authenticator.on_login = audit.record_login
+            self._spans = _open_span_sender(settings.otlp_endpoint)
+            if self._spans is not None:
+                undo.callback(self._spans.close)
+                self._queue.export_flushes(self._spans.send_flush)
             self.registry = SessionRegistry(
                 settings,
                 SessionServices(
@@ -168,6 +175,7 @@ class Server:
                     snapshots=SnapshotCache(settings.snapshot_cache_bytes),
                     native=NativeParts.from_setting(settings.native_statements),
                     files=files,
+                    send_trace=None if self._spans is None else self._spans.send_statement,
                     memory=MemoryBudget(
                         caller_bytes(settings.caller_memory_bytes, settings.duckdb_memory_limit)
                     ),
@@ -321,6 +329,8 @@ class Server:
         self._runner.close()
         self._host.close()
         self._lake.close()
+        if self._spans is not None:
+            self._spans.close()
         self._home_lock.close()
 
     def _interrupt(self) -> None:
@@ -438,6 +448,20 @@ def _write_ready_file(path: Path, server: Server) -> None:
         partial.replace(path)
     except OSError as unwritable:
         raise StartupError(f"The ready file {path} cannot be written: {unwritable}.") from None
+
+
+def _open_span_sender(endpoint: str) -> SpanSender | None:
+    """Sends traces if a collector is configured; raises ConfigError if that is impossible."""
+    if not endpoint and not any(os.environ.get(name) for name in _OTLP_VARIABLES):
+        return None
+    try:
+        from swanlake.status.otlp import SpanSender
+    except ImportError:
+        raise ConfigError(
+            "Traces need OpenTelemetry: pip install 'swanlake[opentelemetry]', or unset "
+            "otlp_endpoint and OTEL_EXPORTER_OTLP_ENDPOINT."
+        ) from None
+    return SpanSender(endpoint)
 
 
 def _file_rules(settings: Settings) -> FileRules:

@@ -59,6 +59,11 @@ class FlightCall:
         return self._header_id(Headers.QUERY_ID)
 
     @property
+    def traceparent(self) -> str:
+        """The span of the caller; empty if it sends none."""
+        return self._headers.get(Headers.TRACEPARENT, "")
+
+    @property
     def query_timeout(self) -> float | None:
         """The timeout in seconds that the call sets; 0 is no limit."""
         text = self._headers.get(Headers.QUERY_TIMEOUT)

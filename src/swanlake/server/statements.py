@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from swanlake._internal.tracing import begin
 from swanlake.config import Settings
 from swanlake.errors import ServerUnavailable
 from swanlake.server.call import FlightCall
@@ -42,6 +43,7 @@ class StatementScopes:
         requested = call.query_timeout
         if requested is None:
             requested = session.query_timeout or 0.0
+        services = self.registry.services
         run = Run(
             self.registry.watchdog,
             session.key,
@@ -50,7 +52,8 @@ class StatementScopes:
             query_id=call.query_id,
             timeout=time_limit(requested, self.settings.query_timeout_seconds),
             batch_id=lambda: call.ingest(session.options),
-            on_end=self.registry.services.activity.log.add,
+            trace=begin(call.traceparent) if services.send_trace else None,
+            on_end=self._end,
         )
         session.address = call.peer
         with self.registry.track(run), run.client_waiting(call.is_cancelled):
@@ -61,6 +64,12 @@ class StatementScopes:
                 raise
             if not run.has_reader:
                 run.end()
+
+    def _end(self, run: Run) -> None:
+        services = self.registry.services
+        services.activity.log.add(run)
+        if run.trace is not None and services.send_trace is not None:
+            services.send_trace(run)
 
 
 def time_limit(requested: float, ceiling: float) -> float:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from swanlake._internal.tracing import recording
 from swanlake.access.identity import Identity
 from swanlake.access.scope import Scope
 from swanlake.config import Settings
@@ -269,7 +270,8 @@ class SessionRegistry:
         with self._lock:
             self._calls.add(run)
         try:
-            yield
+            with recording(run.trace):
+                yield
         finally:
             with self._lock:
                 self._calls.discard(run)

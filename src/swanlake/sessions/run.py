@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import duckdb
 
+from swanlake._internal.tracing import Trace
 from swanlake._internal.waiting import POLL_SECONDS
 from swanlake.access.identity import Identity, Role
 from swanlake.errors import (
@@ -51,6 +52,7 @@ class Run:
         query_id: str | None = None,
         timeout: float | None = None,
         batch_id: Callable[[], BatchId | None] = lambda: None,
+        trace: Trace | None = None,
         on_end: Callable[[Run], None] = lambda run: None,
     ) -> None:
         self.handle = new_handle()
@@ -76,6 +78,8 @@ class Run:
         self.error: BaseException | None = None
         #: True once a result waits for its reader: the statement ends when that is done.
         self.has_reader = False
+        #: What happens when, if that is exported.
+        self.trace = trace
         self._on_end = on_end
         self._has_ended = False
         self.query_id = query_id or self.handle.hex()

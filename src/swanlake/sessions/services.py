@@ -18,6 +18,7 @@ from swanlake.lake.read.snapshot_cache import SnapshotCache
 from swanlake.maintenance.service import Maintenance
 from swanlake.queue.service import DucklingQueue
 from swanlake.sessions.activity import Activity, AuditLog
+from swanlake.sessions.run import Run
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,8 @@ class SessionServices:
     #: For statements whose callers may be answered before they end.
     background: WorkerThreads = field(default_factory=lambda: WorkerThreads("swanlake-statement"))
     activity: Activity = field(default_factory=Activity)
+    #: Exports the trace of a statement that has ended; None: none is recorded.
+    send_trace: Callable[[Run], None] | None = None
     #: What is kept in memory for callers.
     memory: MemoryBudget = field(default_factory=lambda: MemoryBudget(sys.maxsize))
     audit: AuditLog = field(default_factory=lambda: AuditLog(Path(), "off", 0))

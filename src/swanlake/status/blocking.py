@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,6 +21,7 @@ T = TypeVar("T")
 
 #: How long a request waits for blocking work, unless it says otherwise.
 CALL_SECONDS = 5.0
+_ANSWER_SECONDS, _MAX_ANSWERS = 1.0, 100
 
 
 class BlockingCalls:
@@ -102,6 +103,11 @@ class Snapshot(Generic[T]):
         self._last: Aged[T] | None = None
         self._loading: asyncio.Task[Aged[T]] | None = None
 
+    @property
+    def last(self) -> T | None:
+        """The value, however old; None if there is none yet."""
+        return None if self._last is None else self._last.value
+
     async def get(self, wait: float = 0.5) -> Aged[T]:
         """The value, as old as it must be: at most ``wait`` seconds are spent on a newer one.
 
@@ -129,3 +135,21 @@ class Snapshot(Generic[T]):
             return self._last
         finally:
             self._loading = None
+
+
+class SharedAnswers:
+    """Answers that are the same for all requests of a key within a second."""
+
+    def __init__(self, calls: BlockingCalls) -> None:
+        self._calls = calls
+        self._answers: dict[Hashable, Snapshot[bytes]] = {}
+
+    async def get(self, key: Hashable, make: Callable[[], bytes]) -> bytes:
+        """The answer of the key; made again when it is older than a second."""
+        answer = self._answers.pop(key, None)
+        if answer is None:
+            answer = Snapshot(make, self._calls, max_age=_ANSWER_SECONDS, timeout=CALL_SECONDS)
+        self._answers[key] = answer  # as the newest one
+        if len(self._answers) > _MAX_ANSWERS:
+            del self._answers[next(iter(self._answers))]
+        return (await answer.get()).value

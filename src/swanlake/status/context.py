@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from swanlake.engine.instance import EngineMemory
-from swanlake.status.blocking import BlockingCalls, Snapshot
+from swanlake.status.blocking import BlockingCalls, SharedAnswers, Snapshot
 from swanlake.status.document import LakeFacts
 from swanlake.status.history import History, read_counters
 from swanlake.status.statements import StatementCounters
@@ -25,6 +25,8 @@ class StatusContext:
     view: ServerView
     #: Runs blocking calls into the server.
     calls: BlockingCalls
+    #: Answers that many callers get.
+    answers: SharedAnswers
     #: The lake as it was some seconds ago.
     lake_facts: Snapshot[LakeFacts]
     #: The memory of the engines, likewise: a busy engine may take its time to tell.
@@ -43,6 +45,7 @@ class StatusContext:
         return cls(
             view,
             calls,
+            SharedAnswers(calls),
             Snapshot(lambda: LakeFacts.read(view), calls, max_age=_LAKE_SECONDS),
             Snapshot(lambda: tuple(view.host.memory()), calls, max_age=_ENGINE_SECONDS),
             statements,

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from swanlake.access.scope import Scope
 from swanlake.errors import SwanLakeError
 from swanlake.status.context import StatusContext
 from swanlake.status.guard import caller
@@ -18,19 +19,18 @@ from swanlake.status.metrics import Scrape, ScrapeCollector
 def routes(context: StatusContext) -> list[BaseRoute]:
     """The route of ``/metrics``."""
 
+    def read(scope: Scope) -> Scrape:
+        lake, engines = context.lake_facts.last, context.engines.last or ()
+        return Scrape(context.view, context.statements, scope, engines, lake)
+
     async def metrics(request: Request) -> Response:
-        scrape = await read_scrape(context, request)
+        for facts in (context.lake_facts, context.engines):
+            with suppress(SwanLakeError):  # some metrics are left out
+                await facts.get()
+        scope = Scope.from_identity(caller(request))
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        body = await context.calls.run(lambda: encode(ScrapeCollector(scrape)))
+        key = "metrics", scope, content_type
+        body = await context.answers.get(key, lambda: encode(ScrapeCollector(read(scope))))
         return Response(body, media_type=content_type)
 
     return [Route("/metrics", metrics)]
-
-
-async def read_scrape(context: StatusContext, request: Request) -> Scrape:
-    """What the metrics are read from; a lake that does not answer leaves some of them out."""
-    lake = None
-    with suppress(SwanLakeError):
-        lake = (await context.lake_facts.get()).value
-    engines = await context.engines.get()
-    return Scrape(context.view, context.statements, caller(request), engines.value, lake)

@@ -21,7 +21,6 @@ from prometheus_client.core import (
 )
 
 from swanlake._internal.histogram import HistogramCounts
-from swanlake.access.identity import Identity
 from swanlake.access.scope import Scope
 from swanlake.engine.instance import EngineMemory
 from swanlake.queue.status import TableStatus
@@ -49,7 +48,8 @@ class Scrape:
 
     view: ServerView
     statements: StatementCounters
-    identity: Identity
+    #: Whose tables are named.
+    scope: Scope
     engines: tuple[EngineMemory, ...]
     #: None until the lake was asked once.
     lake: LakeFacts | None
@@ -64,7 +64,7 @@ class Scrape:
 
     def by_table(self, read: Callable[[TableStatus], float]) -> dict[str, float]:
         """A value per table, largest first; tables that the caller may not read are summed up."""
-        may_read = Scope.from_identity(self.identity).may_read
+        may_read = self.scope.may_read
         sums: Counter[str] = Counter()
         for number, status in enumerate(sorted(self.queue, key=lambda one: -one.rows)):
             is_shown = number < _MAX_TABLES and may_read(status.table.catalog)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from swanlake.access.scope import Scope
 from swanlake.errors import SwanLakeError
 from swanlake.status.context import StatusContext
-from swanlake.status.document import health_facts, lake_facts, status_facts
+from swanlake.status.document import Facts, health_facts, lake_facts, status_facts
 from swanlake.status.guard import caller
 from swanlake.status.health import CheckReport
 from swanlake.status.view import ServerView
@@ -36,15 +38,20 @@ def routes(context: StatusContext) -> list[BaseRoute]:
 
     async def status(request: Request) -> Response:
         identity = caller(request)
-        facts = await context.calls.run(lambda: status_facts(view, identity))
+        lake: Facts = {}
         try:
             known = await context.lake_facts.get()
         except SwanLakeError as unreachable:  # the rest is all the more needed
-            facts["lake"] = {"error": unreachable.wire_message if identity.is_admin else None}
+            lake["error"] = unreachable.wire_message if identity.is_admin else None
         else:
-            facts["lake"] = lake_facts(known.value, identity)
-            facts["lake"]["age_seconds"] = round(known.age, 1)
-        return JSONResponse(facts)
+            lake = lake_facts(known.value, identity) | {"age_seconds": round(known.age, 1)}
+
+        def describe() -> bytes:
+            return json.dumps(status_facts(view, identity) | {"lake": lake}).encode()
+
+        key = "status", identity.name, Scope.from_identity(identity)
+        body = await context.answers.get(key, describe)
+        return Response(body, media_type="application/json")
 
     async def history(request: Request) -> Response:
         points = await context.calls.run(context.history.points)

@@ -17,6 +17,7 @@ from swanlake.client.transport.call_thread import CallThread, run_in_background
 from swanlake.client.transport.deadline import ClientTimeout, Deadline
 from swanlake.client.transport.driver import CallContext, Driver
 from swanlake.client.transport.fork_guard import check_fork, threads_unavailable
+from swanlake.client.transport.trace_headers import trace_headers
 from swanlake.errors import (
     ClientClosed,
     ConnectionLost,
@@ -214,7 +215,7 @@ class Connection:
             raise ClientClosed(f"The connection {self.session_id} is closed.")
         if not request.stateless:
             self.has_session_state = True
-        call.headers = {**request.headers, **call.headers}
+        call.headers = {**trace_headers(), **request.headers, **call.headers}
         future = self._call_thread.submit(lambda: self._run(request, call))
         pending = PendingRequest(self, call, future)
         with self._lock:

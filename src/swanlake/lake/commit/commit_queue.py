@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Protocol
 
+from swanlake._internal.tracing import step
 from swanlake._internal.waiting import POLL_SECONDS, never_cancelled, wait
 from swanlake.errors import CommitLockTimeout, SwanLakeError
 from swanlake.lake.commit.counters import COMMITTED, EXCLUSIVE, CommitCounters
@@ -115,6 +116,10 @@ class CommitQueue:
 
     def commit(self, commit: Commit, name: str, check: Check, commit_all: CommitAll) -> Committed:
         """Commits when it is first in the queue, together with the commits behind it."""
+        with step("commit"):
+            return self._commit(commit, name, check, commit_all)
+
+    def _commit(self, commit: Commit, name: str, check: Check, commit_all: CommitAll) -> Committed:
         writer = self._join(_Writer(name, check is not never_cancelled, commit))
         try:
             self._wait(writer, check)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import duckdb
 
+from swanlake._internal.tracing import SpanRef, Trace, begin, current, recording
 from swanlake.errors import SwanLakeError
+from swanlake.lake.model.table_ref import TableRef
 from swanlake.queue.coordinator import Flush
 from swanlake.queue.flush.flusher import Flusher, FlushReport
 from swanlake.queue.flush.journal import FlushJournal
@@ -18,6 +21,9 @@ from swanlake.queue.state import QueueState
 from swanlake.queue.storage.store import SegmentFile, SegmentStore
 
 log = logging.getLogger("swanlake.queue")
+
+#: Statements that a flush links to.
+_MAX_LINKS = 32
 
 
 class FlushExecutor:
@@ -38,6 +44,10 @@ class FlushExecutor:
         self._flusher = flusher
         self._keeps_flushed = settings.retention_seconds > 0
         self.journal = FlushJournal(state.clock)
+        #: Exports the trace of a flush; None: none is recorded.
+        self.send_trace: Callable[[Trace, TableRef, FlushReport | None], None] | None = None
+        #: The traced statements whose rows the next flush of a table may bring to the lake.
+        self._inserts: dict[TableRef, deque[SpanRef]] = {}
         self._pool = ThreadPoolExecutor(
             settings.limits.max_parallel_flushes, thread_name_prefix="swanlake-flush"
         )
@@ -95,16 +105,34 @@ class FlushExecutor:
 
     def _flush_recorded(self, action: Flush, segments: Sequence[SegmentFile]) -> FlushReport:
         run = self.journal.begin(action.table, segments)
-        started = time.monotonic()
+        started, trace = time.monotonic(), self._begin_trace(action.table)
+        report: FlushReport | None = None
         try:
-            report = self._flusher.flush(action.table, segments)
+            with recording(trace):
+                report = self._flusher.flush(action.table, segments)
         except BaseException as error:
-            self._count(None, time.monotonic() - started)
             self.journal.end(run, error=_one_line(error))
             raise
-        self._count(report, time.monotonic() - started)
+        finally:
+            self._count(report, time.monotonic() - started)
+            if trace is not None and self.send_trace is not None:
+                self.send_trace(trace, action.table, report)
         self.journal.end(run, report)
         return report
+
+    def note_insert(self, table: TableRef) -> None:
+        """The statement of this thread has inserted rows: the flush links to its trace."""
+        trace = current()
+        if trace is not None and self.send_trace is not None:
+            with self._state.lock:
+                self._inserts.setdefault(table, deque(maxlen=_MAX_LINKS)).append(trace.ref)
+
+    def _begin_trace(self, table: TableRef) -> Trace | None:
+        if self.send_trace is None:
+            return None
+        with self._state.lock:
+            links = self._inserts.pop(table, ())
+        return begin(links=tuple(links))
 
     def _fail(self, action: Flush, error: Exception) -> None:
         is_expected = isinstance(error, SwanLakeError | duckdb.Error | OSError)
