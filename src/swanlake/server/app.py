@@ -57,7 +57,7 @@ from swanlake.server.start_checks import (
 )
 from swanlake.server.systemd import ServiceManager
 from swanlake.sessions.activity import AuditLog, StatementLogger
-from swanlake.sessions.peers import connected_peers
+from swanlake.sessions.peers import connected_peers, find_connection
 from swanlake.sessions.registry import SessionRegistry
 from swanlake.sessions.services import NativeParts, SessionServices
 from swanlake.status.checks import server_checks
@@ -185,6 +185,7 @@ class Server:
                     uses_object_store=storage.is_url(settings.data_location),
                 ),
                 lambda: connected_peers(self.port),
+                lambda peer: find_connection(self.port, peer),
             )
             undo.callback(self.registry.stop)
             self._listen_to_statements(settings)

@@ -74,10 +74,12 @@ class SessionRegistry:
         settings: Settings,
         services: SessionServices,
         connected_peers: Callable[[], Mapping[str, str] | None] = lambda: None,
+        find_connection: Callable[[str], str | None] | None = None,
     ) -> None:
         self._settings = settings
         self.services = services
         self._connected_peers = connected_peers
+        self._find_connection = find_connection or (lambda id: (connected_peers() or {}).get(id))
         self._lock = threading.Lock()
         self._slots: dict[SessionKey, _Slot] = {}
         #: Results whose ticket was not redeemed yet, and those that are being delivered.
@@ -117,7 +119,7 @@ class SessionRegistry:
             raise
         session.address = address
         if key.from_peer:
-            slot.connection = (self._connected_peers() or {}).get(key.id)
+            slot.connection = self._find_connection(key.id)
         with self._lock:
             self._metrics.created += 1
         log.debug("session %s opened", key)
