@@ -8,6 +8,7 @@ __all__ = [
     "counts",
     "disk",
     "fair_shares",
+    "flat_table",
     "free_list",
     "histogram",
     "lru_cache",

@@ -21,6 +21,7 @@ from uuid import UUID
 import pyarrow as pa
 from crc32c import crc32c
 
+from swanlake._internal.flat_table import FlatTable
 from swanlake.lake.model.layout import Column
 from swanlake.lake.model.table_ref import TableRef
 from swanlake.queue.batch_ids import BatchId
@@ -359,12 +360,14 @@ def _parse_message(content: memoryview, start: int) -> _Message:
         if not 0 < size <= _MAX_HEADER_BYTES:
             raise SegmentDamaged(f"its header claims {size} bytes")
         body = start + 8 + size
-        table = _FlatTable.root(content, start + 8, body)
-        end = body + (length := table.body_length)
+        if body > len(content):
+            raise SegmentDamaged(_CUT_OFF)
+        table = FlatTable.root(content, start + 8, body)
+        end = body + (length := _body_length(table))
         if length < 0 or end > len(content):
             raise SegmentDamaged(_CUT_OFF)
         metadata, offsets = {}, {}
-        for entry in table.metadata:
+        for entry in _key_values(table):
             key, _ = entry.text(0)
             metadata[key], offsets[key] = entry.text(1)
         if len(metadata[_CRC].encode()) != len(_NO_CRC):
@@ -374,73 +377,19 @@ def _parse_message(content: memoryview, start: int) -> _Message:
         raise SegmentDamaged(f"its header cannot be read: {error!r}") from None
 
 
-@dataclass(frozen=True)
-class _FlatTable:
-    """A FlatBuffer table: as much of the format as the metadata of a message needs."""
+def _body_length(message: FlatTable) -> int:
+    """The length of the body that follows a message; 0 if it is not given."""
+    try:
+        (length,) = struct.unpack_from("<q", message.content, message.field(3))
+    except KeyError:
+        return 0
+    return int(length)
 
-    content: memoryview
-    offset: int
-    end: int
 
-    @classmethod
-    def root(cls, content: memoryview, start: int, end: int) -> _FlatTable:
-        if end > len(content):
-            raise SegmentDamaged(_CUT_OFF)
-        return cls(content, cls(content, start, end)._follow(start), end)
-
-    @property
-    def body_length(self) -> int:
-        """The length of the body that follows a message; 0 if it is not given."""
-        try:
-            (length,) = struct.unpack_from("<q", self.content, self.field(3))
-        except KeyError:
-            return 0
-        return int(length)
-
-    @property
-    def metadata(self) -> list[_FlatTable]:
-        """The key-value pairs of a message: of the schema, or of the message itself."""
-        (kind,) = struct.unpack_from("<B", self.content, self.field(1))
-        if kind != _SCHEMA:
-            return self.tables(4)
-        schema = _FlatTable(self.content, self._follow(self.field(2)), self.end)
-        return schema.tables(2)
-
-    def field(self, number: int) -> int:
-        """The offset of the value of a field; raises KeyError if it is absent."""
-        (back,) = struct.unpack_from("<i", self.content, self.offset)
-        slots = self.offset - back
-        (size,) = struct.unpack_from("<H", self.content, slots)
-        entry = 4 + 2 * number
-        if entry + 2 > size:
-            raise KeyError(number)
-        (offset,) = struct.unpack_from("<H", self.content, slots + entry)
-        if not offset:
-            raise KeyError(number)
-        return self.offset + int(offset)
-
-    def tables(self, number: int) -> list[_FlatTable]:
-        """The value of a field that is a vector of tables."""
-        start = self._follow(self.field(number))
-        (count,) = struct.unpack_from("<I", self.content, start)
-        if count > (self.end - start) // 4:
-            raise IndexError(count)
-        offsets = (self._follow(start + 4 + 4 * i) for i in range(count))
-        return [_FlatTable(self.content, offset, self.end) for offset in offsets]
-
-    def text(self, number: int) -> tuple[str, int]:
-        """The value of a field that is a string, and the offset of its first byte."""
-        start = self._follow(self.field(number))
-        (length,) = struct.unpack_from("<I", self.content, start)
-        if start + 4 + length > self.end:
-            raise IndexError(length)
-        return str(self.content[start + 4 : start + 4 + length], "utf-8"), start + 4
-
-    def _follow(self, offset: int) -> int:
-        target = offset + int(struct.unpack_from("<I", self.content, offset)[0])
-        if target + 4 > self.end:
-            raise IndexError(target)
-        return target
+def _key_values(message: FlatTable) -> list[FlatTable]:
+    """The key-value pairs of a message: of the schema, or of the message itself."""
+    (kind,) = struct.unpack_from("<B", message.content, message.field(1))
+    return message.tables(4) if kind != _SCHEMA else message.table(2).tables(2)
 
 
 def _hex(checksum: int) -> bytes:
