@@ -4,4 +4,4 @@
 ``service`` does the work; ``runs`` locks catalogs and records runs. Nothing here imports Spark.
 """
 
-__all__ = ["registry", "runs", "scheduler", "service", "settings"]
+__all__ = ["compaction", "registry", "runs", "scheduler", "service", "settings"]

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from swanlake._internal.tracing import begin
 from swanlake.config import Settings
 from swanlake.errors import ServerUnavailable
 from swanlake.server.call import FlightCall
@@ -43,38 +42,17 @@ class StatementScopes:
         requested = call.query_timeout
         if requested is None:
             requested = session.query_timeout or 0.0
-        services = self.registry.services
-        run = Run(
-            self.registry.watchdog,
-            session.key,
-            identity=call.identity,
+        with self.registry.run(
+            session,
+            call.identity,
             address=call.peer,
             query_id=call.query_id,
-            timeout=time_limit(requested, self.settings.query_timeout_seconds),
+            timeout=requested,
             batch_id=lambda: call.ingest(session.options),
-            trace=begin(call.traceparent) if services.send_trace else None,
-            on_end=self._end,
-        )
-        session.address = call.peer
-        with self.registry.track(run), run.client_waiting(call.is_cancelled):
-            try:
-                yield session, run
-            except BaseException as error:
-                run.end(error)
-                raise
-            if not run.has_reader:
-                run.end()
-
-    def _end(self, run: Run) -> None:
-        services = self.registry.services
-        services.activity.log.add(run)
-        if run.trace is not None and services.send_trace is not None:
-            services.send_trace(run)
-
-
-def time_limit(requested: float, ceiling: float) -> float:
-    """The limit of a statement: what its caller requests, within the operator's. 0 is none."""
-    return min(requested, ceiling) if requested and ceiling else requested or ceiling
+            traceparent=call.traceparent,
+            is_client_gone=call.is_cancelled,
+        ) as run:
+            yield session, run
 
 
 def transaction_id(command: Any) -> bytes | None:

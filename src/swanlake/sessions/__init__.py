@@ -12,6 +12,7 @@ __all__ = [
     "ids",
     "native",
     "peers",
+    "procedures",
     "registry",
     "results",
     "run",

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from swanlake._internal.tracing import recording
+from swanlake._internal.tracing import begin, recording
 from swanlake.access.identity import Identity
 from swanlake.access.scope import Scope
 from swanlake.config import Settings
@@ -23,13 +23,14 @@ from swanlake.errors import (
     SessionLost,
     SwanLakeError,
 )
+from swanlake.queue.batch_ids import BatchId
 from swanlake.sessions.activity.activity import LiveRun
 from swanlake.sessions.activity.log import clock_offset
 from swanlake.sessions.activity.records import SessionInfo
 from swanlake.sessions.ids import SessionKey
 from swanlake.sessions.results.pending import PendingResult
 from swanlake.sessions.results.stream import Outcome, ResultStream
-from swanlake.sessions.run import Run, Watchdog
+from swanlake.sessions.run import Run, Watchdog, time_limit
 from swanlake.sessions.services import SessionServices
 from swanlake.sessions.session import Session
 
@@ -265,6 +266,49 @@ class SessionRegistry:
             streams = [*self._results.values(), *self._delivering.values()]
         runs = {*(stream.run for stream in streams), *self.running()}
         return [run for run in runs if run.session.identity == identity]
+
+    @contextmanager
+    def run(
+        self,
+        session: Session,
+        identity: Identity,
+        *,
+        address: str,
+        query_id: str | None = None,
+        timeout: float = 0.0,
+        batch_id: Callable[[], BatchId | None] = lambda: None,
+        traceparent: str = "",
+        is_client_gone: Callable[[], bool],
+    ) -> Iterator[Run]:
+        """A statement of a session; it ends with the block, unless its result waits for a reader.
+
+        ``timeout`` is what its caller requests; 0 is the operator's limit.
+        """
+        run = Run(
+            self.watchdog,
+            session.key,
+            identity=identity,
+            address=address,
+            query_id=query_id,
+            timeout=time_limit(timeout, self._settings.query_timeout_seconds),
+            batch_id=batch_id,
+            trace=begin(traceparent) if self.services.send_trace else None,
+            on_end=self._end_run,
+        )
+        session.address = address
+        with self.track(run), run.client_waiting(is_client_gone):
+            try:
+                yield run
+            except BaseException as error:
+                run.end(error)
+                raise
+            if not run.has_reader:
+                run.end()
+
+    def _end_run(self, run: Run) -> None:
+        self.services.activity.log.add(run)
+        if run.trace is not None and self.services.send_trace is not None:
+            self.services.send_trace(run)
 
     @contextmanager
     def track(self, run: Run) -> Iterator[None]:

@@ -325,6 +325,11 @@ class _LockHold:
         )
 
 
+def time_limit(requested: float, ceiling: float) -> float:
+    """The limit of a statement: what its caller requests, within the operator's. 0 is none."""
+    return min(requested, ceiling) if requested and ceiling else requested or ceiling
+
+
 class Watchdog:
     """One thread that enforces deadlines, disconnects and cancellation of running statements."""
 

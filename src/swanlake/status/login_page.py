@@ -22,19 +22,23 @@ _PAGE = """<!doctype html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <title>Log in · SwanLake</title>
-<link rel="stylesheet" href="/static/console.css">
+<link rel="icon" href="/static/favicon.svg" type="image/svg+xml">
+<link rel="stylesheet" href="/static/base.css">
+<link rel="stylesheet" href="/static/components.css">
+<link rel="stylesheet" href="/static/login.css">
+<script src="/static/js/theme.js"></script>
 </head>
 <body class="login">
-<main>
-<h1>SwanLake</h1>
+<main class="card">
+<h1><img src="/static/favicon.svg" alt="" width="28" height="28"> SwanLake</h1>
 {message}
 <form method="post" action="/login">
 <input type="hidden" name="next" value="{next}">
-<p><label for="user">User, or name of the token</label><br>
+<p><label for="user">User, or name of the token</label>
 <input id="user" name="user" autocomplete="username" autofocus></p>
-<p><label for="password">Password or token</label><br>
+<p><label for="password">Password or token</label>
 <input id="password" name="password" type="password" autocomplete="current-password" required></p>
-<p><button>Log in</button></p>
+<p><button class="primary">Log in</button></p>
 </form>
 </main>
 </body>

@@ -33,7 +33,7 @@ def test_ready_file_and_output_name_the_status_server(tmp_path: Path) -> None:
         assert httpx.get(f"{server.status_url}/livez").text == "ok\n"
         page = httpx.get(server.status_url)
         assert page.status_code == 200
-        assert server.url in page.text
+        assert "<title>SwanLake</title>" in page.text
         assert page.headers["content-security-policy"].startswith("default-src 'self'")
         assert page.headers["x-content-type-options"] == "nosniff"
         assert page.headers["referrer-policy"] == "no-referrer"

@@ -3,4 +3,4 @@
 Spark workers import ``units``, which needs only duckdb and pyarrow.
 """
 
-__all__: list[str] = []
+__all__ = ["plan"]

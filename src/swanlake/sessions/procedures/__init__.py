@@ -3,4 +3,4 @@
 ``registry`` finds a procedure by name and runs it for a session.
 """
 
-__all__: list[str] = []
+__all__ = ["registry"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from swanlake.server.statements import time_limit
+from swanlake.sessions.run import time_limit
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,63 @@
+"""Arrow values as those of JSON, and columns as pages show them."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pyarrow as pa
+
+from swanlake.sessions.results.columns import PREFIX
+
+#: Larger integers lose digits in a browser.
+_MAX_INTEGER = 2**53
+#: Longer texts are cut off; a download has them whole.
+_MAX_TEXT = 4000
+_TYPE_NAME = f"{PREFIX}TYPE_NAME".encode()
+
+
+def column_facts(schema: Any) -> list[dict[str, Any]]:
+    """The columns of a schema: name, type, and whether their values are numbers."""
+    return [
+        {
+            "name": field.name,
+            "type": (field.metadata or {}).get(_TYPE_NAME, str(field.type).encode()).decode(),
+            "numeric": _is_number(field.type),
+        }
+        for field in schema
+    ]
+
+
+def row_values(batch: Any) -> list[list[Any]]:
+    """The rows of a batch."""
+    columns = [[json_value(value) for value in column.to_pylist()] for column in batch.columns]
+    return [list(row) for row in zip(*columns, strict=True)]
+
+
+def json_value(value: Any) -> Any:
+    """A value as JSON has it; one that it has not becomes text."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return value if abs(value) <= _MAX_INTEGER else str(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    return text_value(value, _MAX_TEXT)
+
+
+def text_value(value: Any, limit: int | None = None) -> str:
+    """A value as text: bytes as hexadecimal digits, nested values as JSON."""
+    if isinstance(value, bytes):
+        text = value.hex()
+    elif isinstance(value, dict | list):
+        text = json.dumps(value, default=text_value, ensure_ascii=False)
+    else:
+        text = str(value)
+    return text if limit is None or len(text) <= limit else text[:limit] + "…"
+
+
+def _is_number(type_: Any) -> bool:
+    return bool(
+        pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_)
+    )
