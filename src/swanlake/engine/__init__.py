@@ -3,4 +3,4 @@
 ``host`` gives sessions a connection and replaces an instance that a fatal error has invalidated.
 """
 
-__all__ = ["database", "errors", "host", "instance", "object_storage"]
+__all__ = ["database", "errors", "host", "instance", "object_storage", "serial"]

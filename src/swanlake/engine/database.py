@@ -26,7 +26,7 @@ EXTENSIONS = ("ducklake", "sqlite_scanner", "postgres_scanner", "httpfs", "aws")
 
 
 def open_database(
-    temp_directory: Path,
+    temp_directory: Path | None,
     memory_limit: str = "",
     threads: int = 0,
     extensions: Sequence[str] = EXTENSIONS,
@@ -34,11 +34,12 @@ def open_database(
     """An in-memory instance with these extensions; an empty limit is DuckDB's default.
 
     No other instance may have the same temporary directory. DuckDB creates it when it first spills,
-    and removes it at the end.
+    and removes it at the end; without one, it never spills.
     """
-    temp_directory.parent.mkdir(parents=True, exist_ok=True)
+    if temp_directory is not None:
+        temp_directory.parent.mkdir(parents=True, exist_ok=True)
     options: dict[str, Any] = {
-        "temp_directory": str(temp_directory),
+        "temp_directory": "" if temp_directory is None else str(temp_directory),
         "autoinstall_known_extensions": False,
         "autoload_known_extensions": False,
         # Otherwise DuckDB looks up unknown table names among the variables of Python.

@@ -28,6 +28,7 @@ from swanlake.config import Settings
 from swanlake.engine.database import remove_abandoned_directories
 from swanlake.engine.errors import may_invalidate
 from swanlake.engine.instance import Engine, EngineMemory, EngineSpec
+from swanlake.engine.serial import SerialEngine
 from swanlake.errors import SwanLakeError
 from swanlake.lake.metastore.location import LakeLocation
 
@@ -79,6 +80,8 @@ class EngineHost(ABC):
         self._kept: WeakKeyDictionary[Engine, float] = WeakKeyDictionary()
         #: Called while a retired instance is in use; moves idle sessions to another one.
         self.move_idle_sessions: Callable[[], None] = lambda: None
+        #: Runs small queries that read nothing; None if it might answer otherwise than the others.
+        self.serial: SerialEngine | None = None
         self._stopped = threading.Event()
         self._checker = threading.Thread(
             target=self._check_periodically, name="swanlake-engine", daemon=True
@@ -196,6 +199,8 @@ class SharedHost(EngineHost):
     def __init__(self, spec: EngineSpec) -> None:
         super().__init__(spec)
         self._engine = Engine(spec)
+        if not spec.init_sql:  # it may change settings
+            self.serial = SerialEngine()
         #: The instances of restricted sessions, and since when no session uses them.
         self._restricted: dict[Scope, Engine] = {}
         # Not self._lock, which all sessions need: opening waits for the metadata database.
@@ -276,6 +281,8 @@ class SharedHost(EngineHost):
         super().close()
         for engine in self.engines:
             engine.close()
+        if self.serial is not None:
+            self.serial.close()
 
     def check(self) -> None:
         unused = self._take_unused()

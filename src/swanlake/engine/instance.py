@@ -47,7 +47,7 @@ _CONNECTION_POOL = """
 """
 #: UUID, HUGEINT and similar types keep every bit on the way to Arrow; sessions.results.wire
 #: converts them to types that stock clients read.
-_LOSSLESS = "SET GLOBAL arrow_lossless_conversion = true"
+LOSSLESS = "SET GLOBAL arrow_lossless_conversion = true"
 _MAX_SCRATCH_CONNECTIONS = 16
 #: DuckLake keeps the whole schema of a catalog for every version that it has read, and the
 #: statistics of a table for every commit. DuckDB frees them at its memory limit only, and they
@@ -194,7 +194,7 @@ class Engine:
         try:
             self._root.execute(_QUICK_RETRIES)
             self._root.execute(_CONNECTION_POOL)
-            self._root.execute(_LOSSLESS)
+            self._root.execute(LOSSLESS)
             if is_url(spec.data_location):
                 use_object_store(self._root, spec.storage, spec.data_location)
             if spec.scope.may_read(spec.lake.catalog):

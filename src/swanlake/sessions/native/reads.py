@@ -13,7 +13,11 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any
 
+import duckdb
+
+from swanlake._internal.lru_cache import LruCache
 from swanlake.engine.errors import may_invalidate
+from swanlake.engine.serial import SerialEngine
 from swanlake.errors import SwanLakeError
 from swanlake.lake.model.layout import Column, folded
 from swanlake.lake.model.table_state import InlinedScan, ScanFile, TableState
@@ -36,6 +40,8 @@ _MAX_UNREADABLE = 1000
 _MAX_FILES = 200
 #: Each file with deletes is a query of its own.
 _MAX_FILES_WITH_DELETES = 16
+#: DuckDB works on so many rows at a time: a query of fewer has no work for a second thread.
+_SMALL_ROWS = 2048
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,8 @@ class NativeQuery:
     parameters: Any
     #: What is counted when it has run; empty for a query without tables.
     counter: str = ""
+    #: True if it reads no file, and so few rows that one thread is enough.
+    is_small: bool = True
 
 
 class NativeReader:
@@ -59,6 +67,8 @@ class NativeReader:
         self._snapshots = services.snapshots
         self._counts = services.reads
         self._is_on = services.native.reads
+        #: Queries by their text, as the engine for small queries parsed them.
+        self._parsed: LruCache[list[duckdb.Statement]] = LruCache()
         #: Until when tables are left to the extension.
         self._unreadable: dict[TableName, float] = {}
 
@@ -68,15 +78,23 @@ class NativeReader:
         query = self.query(run, context.statement.body, context.parameters)
         if query is None:
             return None
+        serial = self._serial_engine(query)
         with ExitStack() as stack:
             try:
-                scratch = stack.enter_context(context.scratch_connection())
+                if serial is None:
+                    scratch = stack.enter_context(context.scratch_connection())
+                else:
+                    scratch = stack.enter_context(serial.connection())
                 with run.interruptible(scratch):
-                    scratch.execute(query.sql, query.parameters)
+                    scratch.execute(self._parse(query, scratch, serial), query.parameters)
                     stream = self._session.stream(run, scratch)
             except STATEMENT_ERRORS as error:
-                if run.is_stopped or may_invalidate(error):
+                if run.is_stopped:
                     raise
+                if may_invalidate(error):
+                    if serial is None:
+                        raise
+                    serial.close()
                 # The engine reports the error of the query as it was sent.
                 self._counts.increment("repeated")
                 return None
@@ -86,6 +104,23 @@ class NativeReader:
         if query.counter:
             self._counts.increment(query.counter)
         return Outcome(stream)
+
+    def _serial_engine(self, query: NativeQuery) -> SerialEngine | None:
+        """The engine for small queries; None for a large one, or after a SET GLOBAL."""
+        changed = self._session.engine.global_settings
+        return self._session.services.host.serial if query.is_small and not changed else None
+
+    def _parse(
+        self,
+        query: NativeQuery,
+        connection: duckdb.DuckDBPyConnection,
+        serial: SerialEngine | None,
+    ) -> str | duckdb.Statement:
+        """The query as DuckDB gets it; the settings of a serial engine never change its parse."""
+        if serial is None:
+            return query.sql
+        [parsed] = self._parsed.get_or_compute(query.sql, connection.extract_statements)
+        return parsed
 
     def query(self, run: Run, text: str, parameters: Any) -> NativeQuery | None:
         """A plain query with the rows of its tables; None if the extension must run it."""
@@ -137,7 +172,9 @@ class NativeReader:
             for state, chosen in zip(read.states, files, strict=True)
         ]
         sql = plain.replace_tables(queries)
-        return NativeQuery(sql, bound.values, "files" if everything else "metadata")
+        rows = sum(len(state.inlined.row_ids) for state in read.states if state.inlined)
+        is_small = not everything and rows <= _SMALL_ROWS
+        return NativeQuery(sql, bound.values, "files" if everything else "metadata", is_small)
 
     def scan(self, run: Run, name: TableName) -> InlinedScan | None:
         """All rows of a table that has only inlined ones; None if the extension must read it."""
