@@ -29,7 +29,7 @@ def test_ready_file_and_output_name_the_status_server(tmp_path: Path) -> None:
         ready = json.loads((tmp_path / "home.ready").read_text())
         assert ready["status"] == server.status_url
         assert server.status_url.startswith("http://127.0.0.1:")
-        eventually(lambda: f"look at it: {server.status_url}" in server.log_text)
+        eventually(lambda: f"look    {server.status_url}\n" in server.log_text)
         assert httpx.get(f"{server.status_url}/livez").text == "ok\n"
         page = httpx.get(server.status_url)
         assert page.status_code == 200
