@@ -204,3 +204,24 @@ def test_session_cannot_kill_itself(server: ServerProcess) -> None:
 
 def assert_ended(call: BackgroundCall, message: str) -> None:
     assert message in str(call.join().error)
+
+
+def test_progress_of_a_long_query_is_shown(server: ServerProcess, cursor: Any) -> None:
+    cursor.execute("CREATE TABLE big AS SELECT range::VARCHAR AS s FROM range(3000000)")
+    session = Session(server.url)
+    nested = "s"
+    for _ in range(40):
+        nested = f"md5({nested})"
+    query = session.start(f"SELECT max({nested}) FROM big")
+
+    def progress() -> float:
+        cursor.execute("SELECT max(progress) FROM swanlake_queries() WHERE sql LIKE '%max(md5%'")
+        [(value,)] = cursor.fetchall()
+        return value or 0.0
+
+    try:
+        assert 0 < eventually(progress) <= 1
+    finally:
+        session.flight.close_session()
+        query.join()
+        session.close()

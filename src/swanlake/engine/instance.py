@@ -48,6 +48,9 @@ _CONNECTION_POOL = """
 #: UUID, HUGEINT and similar types keep every bit on the way to Arrow; sessions.results.wire
 #: converts them to types that stock clients read.
 LOSSLESS = "SET GLOBAL arrow_lossless_conversion = true"
+#: DuckDB estimates how much of a statement is done, and prints nothing. As settings these would be
+#: locked in a sealed instance.
+_PROGRESS = "PRAGMA enable_progress_bar; PRAGMA disable_print_progress_bar"
 _MAX_SCRATCH_CONNECTIONS = 16
 #: DuckLake keeps the whole schema of a catalog for every version that it has read, and the
 #: statistics of a table for every commit. DuckDB frees them at its memory limit only, and they
@@ -416,6 +419,7 @@ class Engine:
         """A new connection; the caller closes it."""
         with self._lock:
             connection = self._root.cursor()
+            connection.execute(_PROGRESS)
             self._connections.add(connection)
             return connection
 
