@@ -134,6 +134,56 @@ def test_every_kind_of_rows_is_read(deployment: Deployment, extension_server: in
         assert sorted_rows(from_files(session, sql)) == sorted_rows(extension.flight.query(sql))
 
 
+def test_rows_come_in_the_order_of_the_extension(
+    deployment: Deployment, extension_server: int
+) -> None:
+    """Also if an old file has deletes and a newer one has none."""
+    catalog = catalog_with(
+        deployment,
+        "CREATE TABLE t (id BIGINT, s VARCHAR)",
+        *(f"INSERT INTO t SELECT range, 'a' FROM range({n}, {n + 10})" for n in range(0, 50, 10)),
+        "DELETE FROM t WHERE id IN (0, 25)",
+        "UPDATE t SET s = 'changed' WHERE id = 12",
+        "CALL {}.set_option('data_inlining_row_limit', 20)",
+        "DELETE FROM t WHERE id = 33",
+        "INSERT INTO t VALUES (100, 'inlined')",
+    )
+    session, extension = catalog.session(), catalog.session(extension_server)
+    for sql in (
+        "SELECT * FROM t",
+        "SELECT * FROM t LIMIT 1",
+        "SELECT id, row_number() OVER () AS n FROM t WHERE id > 3",
+    ):
+        assert from_files(session, sql).to_pylist() == extension.flight.query(sql).to_pylist()
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        "CREATE TABLE t AS SELECT range AS a, range + 100 AS b FROM range(50)",
+        "INSERT INTO t SELECT range AS a, range + 100 AS b FROM range(50)",
+    ],
+)
+def test_columns_that_are_renamed_after_their_rows_were_written_keep_them(
+    deployment: Deployment, extension_server: int, write: str
+) -> None:
+    """The file is as old as the names, and has the names of before."""
+    is_new = write.startswith("CREATE")
+    catalog = catalog_with(
+        deployment,
+        *([] if is_new else ["CREATE TABLE t (a BIGINT, b BIGINT)"]),
+        "BEGIN",
+        write,
+        "ALTER TABLE t RENAME a TO x",
+        "ALTER TABLE t RENAME b TO a",
+        "ALTER TABLE t RENAME x TO b",
+        "COMMIT",
+    )
+    session, extension = catalog.session(), catalog.session(extension_server)
+    for sql in ("SELECT a, b FROM t WHERE b = 7", "SELECT * FROM t"):
+        assert session.flight.query(sql).to_pylist() == extension.flight.query(sql).to_pylist()
+
+
 def test_parameters_choose_files(deployment: Deployment) -> None:
     catalog = catalog_with(
         deployment, TYPES, *("INSERT INTO t " + ROWS.format(100 * n, 100) for n in range(3))

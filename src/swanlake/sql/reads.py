@@ -29,10 +29,11 @@ _EXPRESSIONS = frozenset(
 #: A SELECT takes these, and an UPDATE does not.
 _NOT_ROW_WISE = frozenset({"COLUMNS", "STAR", "WINDOW"})
 #: Functions that depend on nothing but their arguments, not even on the session or its settings.
+#: Not ``first`` and ``last``: of several files, DuckDB takes the row of any of them.
 _FUNCTIONS = frozenset(
     "% & * ** + - / // << >> ^ | || !~~ !~~* ~~ ~~* abs any_value avg bool_and bool_or ceil "
-    "ceiling concat contains count count_if count_star countif dense_rank ends_with first "
-    "first_value floor greatest if lag last last_value lcase lead least left len length lower "
+    "ceiling concat contains count count_if count_star countif dense_rank ends_with first_value "
+    "floor greatest if lag last_value lcase lead least left len length lower "
     "ltrim main.list_value max md5 median min mod nullif pow power product rank replace reverse "
     "right round row_number rtrim sign sqrt starts_with stddev strlen substr sum to_days to_hours "
     "to_minutes to_months to_seconds to_weeks to_years trunc ucase upper variance".split()

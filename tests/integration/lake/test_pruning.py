@@ -162,3 +162,17 @@ def matches(
         return harness.duck.execute(f"SELECT v FROM {source} WHERE {condition}", values).fetchall()
     except duckdb.Error:  # then the whole query fails, whichever files it reads
         return []
+
+
+def test_a_column_that_was_dropped_meanwhile_has_no_bounds(harness: LakeHarness) -> None:
+    catalog = harness.lake.create_catalog("c")
+    harness.attach(catalog)
+    harness.sql("CREATE TABLE c.t (v INTEGER, w INTEGER)")
+    states = CatalogStates(catalog)
+    before = states.read([("main", "t")], never_cancelled)
+    assert before is not None
+    dropped, kept = before.states[0].table.columns
+    harness.sql("ALTER TABLE c.t DROP COLUMN v")
+    assert states.read([("main", "t")], never_cancelled) is not None
+    assert states.bounds(("main", "t"), dropped.id) is None
+    assert states.bounds(("main", "t"), kept.id) is not None

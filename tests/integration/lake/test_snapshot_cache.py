@@ -305,3 +305,14 @@ def test_reader_gives_up_when_its_statement_is_stopped(harness: LakeHarness) -> 
         go_on.set()
         first.join()
     assert read(cached, NAMES[:1])[0].is_readable
+
+
+def test_long_inlined_texts_count(harness: LakeHarness) -> None:
+    catalog = harness.lake.create_catalog("c")
+    harness.inline(10)
+    harness.attach(catalog)
+    harness.sql("CREATE TABLE c.t (v VARCHAR)")
+    harness.sql("INSERT INTO c.t SELECT repeat('v', 1000000) FROM range(3)")
+    states = CatalogStates(catalog)
+    read(states, [("main", "t")])
+    assert states.bytes > 3_000_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from swanlake.lake.model.layout import Table
@@ -22,6 +23,11 @@ class InlinedScan:
     row_ids: Sequence[int]
     #: By column of the table.
     values: Sequence[Sequence[Value]]
+
+    @cached_property
+    def text_length(self) -> int:
+        """The number of characters in all texts: one row may have megabytes."""
+        return sum(len(value) for column in self.values for value in column if type(value) is str)
 
 
 @dataclass(frozen=True)

@@ -72,11 +72,13 @@ class _Entry:
         """Roughly what the entry occupies."""
         inlined = self.state.inlined
         values = 0 if inlined is None else len(inlined.row_ids) * (len(inlined.values) + 1)
+        texts = 0 if inlined is None else inlined.text_length
         bounds = sum(map(len, self.bounds.values()))
         return (
             _STATE_BYTES
             + len(self.state.files) * _FILE_BYTES
             + values * _VALUE_BYTES
+            + texts
             + bounds * _BOUND_BYTES
         )
 
@@ -148,12 +150,15 @@ class CatalogStates:
         known = entry.bounds.get(column_id)
         newest = files[-1].id if files else -1
         if known is None or known.newest_file < newest:
-            column = next(column for column in table.columns if column.id == column_id)
+            column = next((column for column in table.columns if column.id == column_id), None)
+            if column is None:  # dropped since the caller read the state
+                return None
             since = -1 if known is None else known.newest_file
             read = self.catalog.read_bounds(table.id, column_id, since)
             added = ColumnBounds.parse(column.type, read, newest)
             known = added if known is None else known.extended(added, files)
-            entry.bounds[column_id] = known
+            with self._condition:  # other threads count what the bounds occupy
+                entry.bounds[column_id] = known
         return known
 
     def forget(self, name: Name) -> None:

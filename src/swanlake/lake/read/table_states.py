@@ -18,7 +18,6 @@ from sqlalchemy import (
     Row,
     Select,
     bindparam,
-    case,
     exists,
     func,
     select,
@@ -51,6 +50,19 @@ _TYPES_IN_FILES = frozenset(
 #: ``read_parquet`` adds columns with these names on request.
 _OWN_NAMES = frozenset({"file_row_number", "filename"})
 _TABLE, _SINCE = bindparam("table", type_=BigInteger()), bindparam("since", type_=BigInteger())
+
+
+@dataclass(frozen=True)
+class _ColumnChanges:
+    """The snapshots of the last changes of a table's columns; 0 is none."""
+
+    began: int
+    ended: int
+
+    @property
+    def last(self) -> int:
+        """The newest of them."""
+        return max(self.began, self.ended)
 
 
 @dataclass(frozen=True)
@@ -168,10 +180,10 @@ def _state(
             return TableState(table, is_readable=False)
     else:
         table = base.table
-    changed_at = connection.execute(_changed_at(tables), {"table": table.id}).scalar_one()
-    inlined = _inlined(connection, tables, table, changed_at)
+    changes = _column_changes(connection, tables, table.id)
+    inlined = _inlined(connection, tables, table, changes.last)
     since = base.files[-1].id if base is not None and base.files else -1
-    files = _files(connection, tables, table, changed_at, since)
+    files = _files(connection, tables, table, changes, since)
     if inlined is None or files is None:
         return TableState(table, is_readable=False)
     known = () if base is None else base.files
@@ -190,8 +202,12 @@ def _has_layout(
         return False
     if (folded(row.schema_name), folded(row.table_name)) != (request.schema, request.name):
         return False
-    changed_at = connection.execute(_changed_at(tables), which).scalar_one()
-    return bool(changed_at <= known.snapshot_id)
+    return _column_changes(connection, tables, known.id).last <= known.snapshot_id
+
+
+def _column_changes(connection: Connection, tables: CatalogTables, table_id: int) -> _ColumnChanges:
+    row = connection.execute(_changed_columns(tables), {"table": table_id}).one()
+    return _ColumnChanges(int(row.began), int(row.ended))
 
 
 def _has_plain_columns(table: Table) -> bool:
@@ -211,11 +227,15 @@ def can_read_files(table: Table) -> bool:
 
 
 def _files(
-    connection: Connection, tables: CatalogTables, table: Table, changed_at: int, since: int
+    connection: Connection,
+    tables: CatalogTables,
+    table: Table,
+    changes: _ColumnChanges,
+    since: int,
 ) -> list[ScanFile] | None:
     """The live files with larger ids than ``since``; None if one is not a plain file."""
     rows = connection.execute(_files_of(tables), {"table": table.id, "since": since}).all()
-    if not all(_is_plain(row, changed_at) for row in rows):
+    if not all(_is_plain(row, changes) for row in rows):
         return None
     positions: dict[int, list[int]] = {}
     inlined = deletes_table(tables, table.id)
@@ -240,14 +260,18 @@ def _path(table: Table, path: str, is_relative: bool) -> str:
     return f"{table.directory}{path}" if is_relative else path
 
 
-def _is_plain(row: Row[Any], changed_at: int) -> bool:
-    """True if a file has the table's columns with their names, and so have its deletes."""
+def _is_plain(row: Row[Any], changes: _ColumnChanges) -> bool:
+    """True if a file has the table's columns with their names, and so have its deletes.
+
+    A transaction may write a file and then rename its columns: the file has the names of before.
+    """
     return (
         row.file_format == "parquet"
         and "://" not in row.path
         and row.mapping_id is None
         and row.encryption_key is None
-        and row.begin_snapshot >= changed_at
+        and row.begin_snapshot >= changes.began
+        and row.begin_snapshot > changes.ended
         and (row.delete_path is None or row.delete_format == "parquet")
         and row.delete_encryption_key is None
     )
@@ -324,16 +348,14 @@ def _named(tables: CatalogTables) -> Select[Any]:
 
 
 @lru_cache(maxsize=256)
-def _changed_at(tables: CatalogTables) -> Select[Any]:
-    """The snapshot of the last change of a table's columns."""
+def _changed_columns(tables: CatalogTables) -> Select[Any]:
+    """The snapshots of the last changes of a table's columns."""
     column = tables.column
     began, ended = (
         func.coalesce(func.max(which), 0)
         for which in (column.c.begin_snapshot, column.c.end_snapshot)
     )
-    newest = select(began.label("began"), ended.label("ended")).where(column.c.table_id == _TABLE)
-    both = newest.subquery()
-    return select(case((both.c.began > both.c.ended, both.c.began), else_=both.c.ended))
+    return select(began.label("began"), ended.label("ended")).where(column.c.table_id == _TABLE)
 
 
 @lru_cache(maxsize=256)

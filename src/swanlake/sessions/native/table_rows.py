@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 import duckdb
@@ -62,12 +64,13 @@ class RowParameters:
     def all_rows_query(
         self, table: Table, files: Sequence[ScanFile], inlined: InlinedScan | None
     ) -> str:
-        """A query for all rows of a table, as the extension would read them."""
+        """A query for all rows of a table, as the extension would read them, and in its order."""
         parts = []
-        whole = [file for file in files if not file.has_deletes]
-        if whole:
-            parts.append(f"SELECT {_columns(table)} FROM {_scan(table, whole)}")
-        parts += [self._remaining_rows_query(table, file) for file in files if file.has_deletes]
+        for has_deletes, group in groupby(files, key=attrgetter("has_deletes")):
+            if has_deletes:
+                parts += [self._remaining_rows_query(table, file) for file in group]
+            else:
+                parts.append(f"SELECT {_columns(table)} FROM {_scan(table, list(group))}")
         if not parts or (inlined is not None and inlined.row_ids):
             parts.append(self.rows_query(inlined or _no_rows(table)))
         return " UNION ALL ".join(parts)
