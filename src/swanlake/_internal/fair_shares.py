@@ -1,4 +1,4 @@
-"""Fair shares of one limited resource: who holds how much, and who may have more."""
+"""Fair shares of one limited resource: what each holder has, and whether it may have more."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def is_fair(limit: int, held: int, own: int, amount: int, times_free: int = TIME
 
 
 class FairShares:
-    """What each holder has of a resource. Pure bookkeeping: callers bring the lock."""
+    """What each holder has of a resource. Pure bookkeeping: callers hold a lock."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -39,7 +39,7 @@ class FairShares:
         return is_fair(self.limit, 0, 0, amount)
 
     def add(self, holder: Hashable, amount: int) -> None:
-        """The holder has that much more, or less; whether it may is the caller's business."""
+        """Adds to what the holder has, or takes from it, without a check of the share."""
         own = self[holder] + amount
         assert own >= 0, "more was given back than taken"
         self.held += amount

@@ -15,7 +15,7 @@ _SPILLABLE_TIMES_FREE = 1
 
 
 class MemoryBudget:
-    """Counts bytes by caller, and decides who may have more."""
+    """Counts bytes by caller, and decides whether a caller may have more."""
 
     def __init__(self, limit: int) -> None:
         # Reentrant: a garbage collection inside the lock may drop a charge, which then releases.
@@ -32,7 +32,7 @@ class MemoryBudget:
             return {str(caller): held for caller, held in self._shares.as_dict().items()}
 
     def account(self, caller: str) -> MemoryAccount:
-        """The part of one caller."""
+        """The account of one caller."""
         return MemoryAccount(self, caller)
 
     def charge(self, caller: str, size: int, times_free: int) -> bool:
@@ -49,7 +49,7 @@ class MemoryBudget:
             self._shares.add(caller, -size)
 
     def refusal(self, what: str, size: int) -> InvalidRequest | ServerUnavailable:
-        """The error for bytes that can only be kept in memory, and may not."""
+        """The error for bytes that cannot go to disk and exceed the caller's share."""
         needs = f"{what} need at least {size:,} bytes of memory"
         if not self._shares.could_fit(size):
             return InvalidRequest(

@@ -1,7 +1,7 @@
-"""Traces of statements and flushes: what happened when, recorded only while somebody exports it.
+"""Traces of statements and flushes: what happened when, recorded only if it is exported.
 
 A trace is recorded as plain values on the thread that works, and becomes spans when it has ended.
-Without a recorder, a step costs the look at one variable of the thread.
+Without a trace, a step costs one read of a thread-local variable.
 """
 
 from __future__ import annotations

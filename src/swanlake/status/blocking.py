@@ -109,7 +109,7 @@ class Snapshot(Generic[T]):
         return None if self._last is None else self._last.value
 
     async def get(self, wait: float = 0.5) -> Aged[T]:
-        """The value, as old as it must be: at most ``wait`` seconds are spent on a newer one.
+        """The value; if it is old, waits at most ``wait`` seconds for a newer one.
 
         Without any value, it waits longer, and raises what the load raises.
         """

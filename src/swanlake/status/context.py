@@ -38,7 +38,7 @@ class StatusContext:
 
     @classmethod
     def open(cls, view: ServerView) -> StatusContext:
-        """Begins to count statements."""
+        """The context of a server; statements are counted from now on."""
         statements = StatementCounters()
         view.registry.services.activity.add_listener(statements.count)
         calls = BlockingCalls("swanlake-status-call", _CALL_THREADS)

@@ -137,9 +137,9 @@ class HealthMonitor:
             return HealthReport(tuple(state.report(now) for state in self._states))
 
     def current(self) -> HealthReport:
-        """Results that are as new as if the checks ran at their intervals, if they do not.
+        """The last results; if no thread runs the checks, starts those that are due first.
 
-        Waits a moment for the checks that are due; those that take longer have their last results.
+        Waits a moment for these; a check that takes longer has its last result.
         """
         if not self.is_running:
             self.tick()

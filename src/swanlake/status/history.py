@@ -136,7 +136,7 @@ class History:
         self._thread.start()
 
     def stop(self) -> None:
-        """Keeps what there is of the current minute, too."""
+        """Ends the thread, which stores the current minute too."""
         self._stopping.set()
         self._thread.join(timeout=5)
 

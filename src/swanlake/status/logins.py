@@ -1,4 +1,4 @@
-"""Who makes a request: the same identities as on Flight, and the sessions of browsers.
+"""The caller of a request: the same identities as on Flight, and the sessions of browsers.
 
 A program sends a token or a password with each request. A browser logs in once and gets a cookie.
 The cookie is a random number: what it stands for is kept here, so a logout ends it, and every

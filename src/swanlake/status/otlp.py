@@ -1,6 +1,6 @@
 """Sends traces to an OpenTelemetry collector, over OTLP and HTTP.
 
-Imported only by a server that is configured to: the package is optional.
+Imported only by a server with an endpoint for traces: the package is optional.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class SpanSender:
         self._processor = BatchSpanProcessor(OTLPSpanExporter(endpoint=url))
 
     def send_statement(self, run: Run) -> None:
-        """A statement has ended."""
+        """Sends the spans of a statement that has ended."""
         if run.trace is None or not run.sql:
             return
         kind = "" if run.statement is None else run.statement.type.name
@@ -62,7 +62,7 @@ class SpanSender:
         self._send(run.trace, f"statement {kind}".strip(), SpanKind.SERVER, attributes, error)
 
     def send_flush(self, trace: Trace, table: TableRef, report: FlushReport | None) -> None:
-        """A flush has ended; without a report it failed."""
+        """Sends the spans of a flush that has ended; without a report it failed."""
         attributes: dict[str, Any] = {"db.collection.name": table.full_name}
         if report is not None:
             attributes |= {"swanlake.rows": report.rows, "swanlake.files": report.files}

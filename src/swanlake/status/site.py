@@ -42,8 +42,9 @@ class Site:
     def accepts_host(self, header: str) -> bool:
         """True if the Host header names this server.
 
-        Another name may belong to an attacker, who let it point to this machine (DNS rebinding).
-        Where callers prove who they are, that is of no use: browsers send no cookie to that name.
+        Another name may belong to an attacker that lets it point to this machine (DNS rebinding).
+        A server with authentication on a public address accepts any name: browsers send no cookie
+        to a foreign one.
         """
         name = _host_name(header)
         if name is None:

@@ -18,7 +18,7 @@ class StatementCounters:
     rows: Counts = field(default_factory=lambda: Counts("rows"))
 
     def count(self, statement: FinishedStatement) -> None:
-        """A statement has ended; called by a thread of the activity, not by the statement's."""
+        """Counts a statement that has ended; a thread of the activity calls it."""
         self.seconds.observe(statement.seconds)
         self.outcomes.increment(statement.outcome)
         self.rows.increment("rows", statement.rows)

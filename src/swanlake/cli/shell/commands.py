@@ -12,7 +12,7 @@ from swanlake.errors import InvalidRequest
 
 @dataclass(frozen=True)
 class MetaCommand:
-    """A command of the shell. The shell runs its method ``do_<name>``."""
+    """A command of the shell. The shell runs its method ``_do_<name>``."""
 
     name: str
     #: As they are typed; the first is the one that help shows.

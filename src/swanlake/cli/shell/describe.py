@@ -1,4 +1,4 @@
-"""The queries behind ``\\d`` and its relatives."""
+"""The queries behind ``\\d`` and similar commands."""
 
 from __future__ import annotations
 

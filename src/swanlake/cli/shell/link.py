@@ -1,4 +1,4 @@
-"""The shell's connection: it is made again when the server is back."""
+"""The shell's connection, reopened when the server is back."""
 
 from __future__ import annotations
 

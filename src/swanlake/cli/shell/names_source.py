@@ -32,7 +32,7 @@ class NamesSource:
     """The newest known names; ``refresh`` has them fetched and returns at once.
 
     Its session is not the user's: names must not begin a transaction's snapshot, nor wait for a
-    running statement. Temporary tables are told to it with ``set_temporary``.
+    running statement. ``set_temporary`` adds the temporary tables.
     """
 
     def __init__(self, open_client: Callable[[], FlightSQLClient]) -> None:

@@ -1,4 +1,4 @@
-"""How much of a running statement is done, as the server says on a connection of its own."""
+"""How much of a running statement is done, asked on a separate connection."""
 
 from __future__ import annotations
 

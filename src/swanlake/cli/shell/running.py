@@ -1,4 +1,4 @@
-"""The line that shows how a long statement gets on."""
+"""The line that shows the progress of a long statement."""
 
 from __future__ import annotations
 

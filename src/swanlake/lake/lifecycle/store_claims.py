@@ -1,8 +1,8 @@
 """A store proves that it is the one with the lake's files, before anything in it is deleted.
 
 The same bucket name or directory may lead to another store tomorrow: another endpoint, a disk that
-is not mounted. Orphans there are files of someone else. So the lake has an id, and writes it to a
-marker in its data path when it first uses it; the metadata records that it did.
+is not mounted. What looks like an orphan there is not the lake's. So the lake has an id, and writes
+it to a marker in its data path when it first uses it; the metadata records that it did.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A cache of where the rows of tables are, current at every read.
 
 Every read asks once for the head of its catalog. What the snapshots since the last answer changed
-says which states are still right, so a table that nobody changes is never read again. Reads that
-arrive while a question is under way share the next one: a catalog is asked by one thread at a time,
-however many sessions read it.
+says which states are still right, so a table without changes is never read again. Reads that arrive
+while a question is under way share the next one: one thread at a time asks a catalog, however many
+sessions read it.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ from swanlake.lake.model.table_state import (
 from swanlake.lake.model.type_registry import decimal_size
 from swanlake.lake.read import inlined_scan, metadata
 
-#: More changes than this are not read: a state that is so old is read anew.
+#: More changes than this are not read: an older state is read as a whole.
 _MAX_CHANGES = 1000
 #: Types that Parquet stores exactly, and that a cast in a scan restores without loss.
 _TYPES_IN_FILES = frozenset(

@@ -1,8 +1,8 @@
 """What the server does: statements that run or have ended, and sessions.
 
 ``records`` are the values that others read. ``log`` keeps the statements that ended. ``activity``
-answers questions about all of it, as far as the caller may know. ``audit`` and ``statement_logger``
-listen to statements that end, and write them down.
+lists and stops them, as far as the caller may. ``audit`` and ``statement_logger`` record statements
+when they end.
 """
 
 from swanlake.sessions.activity.activity import Activity

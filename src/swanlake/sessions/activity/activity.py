@@ -1,4 +1,4 @@
-"""Shows and stops what the server does, as far as the caller may."""
+"""Lists and stops statements and sessions, as far as the caller may."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class LiveSessions(Protocol):
 class Activity:
     """What the server does: statements that run or have ended, and sessions.
 
-    ``by`` is the caller who asks. An admin sees and stops everything, others only what is theirs.
+    ``by`` is the caller. An admin sees and stops everything, others only what is theirs.
     """
 
     def __init__(self) -> None:
@@ -138,7 +138,7 @@ class Activity:
         return cancelled
 
     def add_listener(self, listener: Listener) -> None:
-        """Has a function called once with each statement that ends from now on.
+        """Registers a function that is called once with each statement that ends from now on.
 
         A thread of the activity calls it, a moment after the end. What it raises is logged.
         """

@@ -31,7 +31,7 @@ class Durations:
         self._counts: Counter[int] = Counter()
 
     def add(self, seconds: float) -> None:
-        """Counts one."""
+        """Counts a duration."""
         ratio = max(seconds, _SHORTEST_SECONDS) / _SHORTEST_SECONDS
         self._counts[math.ceil(math.log2(ratio) * _BUCKETS_PER_DOUBLING)] += 1
 

@@ -1,8 +1,8 @@
 """The statements that have ended: the latest ones, the latest errors, and groups of them.
 
 A statement that ends costs its own thread a few microseconds: it appends one tuple. A thread of the
-log turns these into values, groups them and calls the listeners a moment later. Whoever reads the
-log does the same first, and so sees every statement that has ended.
+log turns these into values, groups them and calls the listeners a moment later. A reader of the log
+does the same first, and so sees every statement that has ended.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class StatementLog:
         self._thread: threading.Thread | None = None
 
     def add(self, run: Run) -> None:
-        """A statement has ended."""
+        """Records a statement that has ended."""
         error = run.error
         if not run.sql or (run.describes_only and error is None):
             return  # a metadata call, or a statement that was only prepared
@@ -85,7 +85,7 @@ class StatementLog:
             self.digest()
 
     def add_listener(self, listener: Listener) -> None:
-        """Has a function called with each statement that ends from now on, in another thread."""
+        """Registers a function that another thread calls with each statement that ends."""
         with self._lock:
             self._digest()
             self._listeners.append(listener)

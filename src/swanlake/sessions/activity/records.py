@@ -1,4 +1,4 @@
-"""Statements and sessions as values, for those who look at them."""
+"""Statements and sessions as values that callers may read."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class SessionInfo:
 
 @dataclass(frozen=True)
 class Cancelled:
-    """What became of a statement that was to be stopped."""
+    """The outcome of stopping a statement."""
 
     query_id: str
     user: str

@@ -203,7 +203,7 @@ class Documents:
 
 
 def plain(value: Any) -> Any:
-    """A value as one that JSON has; times become seconds since 1970."""
+    """The JSON form of a value; times become seconds since 1970."""
     if isinstance(value, datetime):
         return value.timestamp()
     if isinstance(value, Enum):

@@ -1,7 +1,7 @@
 """The documents of the pages, kept for a moment and streamed to browsers as they change.
 
-A document is made on a thread, once for all requests of one caller that come within a second. So a
-busy engine or a lost database makes a document old, and no page wait.
+A document is made on a thread, once for all requests of one caller that come within a second. With
+a busy engine or a lost database documents are old, but no page waits.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Arrow values as those of JSON, and columns as pages show them."""
+"""Arrow values as JSON values, and columns as pages show them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def row_values(batch: Any) -> list[list[Any]]:
 
 
 def json_value(value: Any) -> Any:
-    """A value as JSON has it; one that it has not becomes text."""
+    """The JSON form of a value; text if JSON has none."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
