@@ -108,6 +108,11 @@ class Snapshot(Generic[T]):
         """The value, however old; None if there is none yet."""
         return None if self._last is None else self._last.value
 
+    @property
+    def aged(self) -> Aged[T] | None:
+        """The same with its age."""
+        return self._last
+
     async def get(self, wait: float = 0.5) -> Aged[T]:
         """The value; if it is old, waits at most ``wait`` seconds for a newer one.
 
@@ -145,7 +150,10 @@ class SharedAnswers:
         self._answers: dict[Hashable, Snapshot[bytes]] = {}
 
     async def get(self, key: Hashable, make: Callable[[], bytes]) -> bytes:
-        """The answer of the key; made again when it is older than a second."""
+        """The answer of the key; made again when it is older than a second.
+
+        The function of the first request makes the answers of the later ones, too.
+        """
         answer = self._answers.pop(key, None)
         if answer is None:
             answer = Snapshot(make, self._calls, max_age=_ANSWER_SECONDS, timeout=CALL_SECONDS)

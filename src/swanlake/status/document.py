@@ -150,7 +150,7 @@ def status_facts(view: ServerView, identity: Identity) -> Facts:
 def lake_facts(facts: LakeFacts, identity: Identity) -> Facts:
     """Those of the catalogs that a caller may read."""
     may_read: Callable[[str], bool] = Scope.from_identity(identity).may_read
-    names = {info.id: info.name for info in facts.catalogs}
+    names = {info.id: info.name for info in facts.catalogs if may_read(info.name)}
     letters = [letter for letter in facts.dead_letters if may_read(letter.catalog)]
     return {
         "catalogs": [_catalog(info, names) for info in facts.catalogs if may_read(info.name)],

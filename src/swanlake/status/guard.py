@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -38,6 +39,12 @@ def caller(request: Request) -> Identity:
     """The caller of a request whose path needs a login."""
     identity: Identity = request.scope["swanlake.identity"]
     return identity
+
+
+async def current_caller(request: Request) -> Identity:
+    """The same, with its credentials checked again: for a response that takes long."""
+    find_caller: Callable[[Request], Awaitable[Identity]] = request.scope["swanlake.find_caller"]
+    return await find_caller(request)
 
 
 def require_admin(request: Request) -> Identity:
@@ -73,6 +80,8 @@ class Guard:
         try:
             refusal = await self._refuse(scope, receive)
             await (refusal or self._app)(scope, receive, send_with_headers)
+        except ClientDisconnect:
+            return  # nothing is left to answer
         except Exception:
             log.exception("the request for %s failed", scope["path"])
             if not has_started:
@@ -101,6 +110,7 @@ class Guard:
         if path in FORM_PATHS or path.startswith(_STATIC):
             return None
         request = Request(scope, receive)
+        scope["swanlake.find_caller"] = self._logins.find_caller
         try:
             scope["swanlake.identity"] = await self._logins.find_caller(request)
         except NotAuthenticated as unknown:

@@ -10,7 +10,7 @@ import threading
 import time
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from swanlake._internal.waiting import polling, wait
 from swanlake.errors import StartupError
@@ -28,8 +28,32 @@ log = logging.getLogger("swanlake.status")
 _MAX_CONNECTIONS = 1000
 _KEEP_ALIVE_SECONDS = 30
 _START_SECONDS = 30.0
+#: A connection without a request is closed at the second look at it: else a few clients, also
+#: without credentials, would keep probes and pages out.
+_LOOK_SECONDS = 30.0
 #: How long open requests, such as streams of events, may take to end at a stop.
 _GRACE_SECONDS = 1
+
+
+class _Connection(H11Protocol):
+    """A connection that is closed unless its client makes requests."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._look_later()
+
+    def _look_later(self) -> None:
+        self.loop.call_later(_LOOK_SECONDS, self._look, self.cycle)
+
+    def _look(self, last: RequestResponseCycle | None) -> None:
+        """Closes the connection if it has had no request since the last look."""
+        if self.transport.is_closing():
+            return
+        is_idle = self.cycle is None or self.cycle.response_complete
+        if is_idle and self.cycle is last:
+            self.transport.close()
+        else:
+            self._look_later()
 
 
 class StatusServer:
@@ -48,7 +72,7 @@ class StatusServer:
         config = uvicorn.Config(
             create_app(context, site, identify),
             loop="none",
-            http=H11Protocol,
+            http=_Connection,
             ws="none",
             lifespan="off",
             log_config=None,

@@ -9,10 +9,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from swanlake.access.identity import Identity
 from swanlake.access.scope import Scope
 from swanlake.errors import SwanLakeError
+from swanlake.status.blocking import Aged
 from swanlake.status.context import StatusContext
-from swanlake.status.document import Facts, health_facts, lake_facts, status_facts
+from swanlake.status.document import Facts, LakeFacts, health_facts, lake_facts, status_facts
 from swanlake.status.guard import caller
 from swanlake.status.health import CheckReport
 from swanlake.status.view import ServerView
@@ -38,15 +40,14 @@ def routes(context: StatusContext) -> list[BaseRoute]:
 
     async def status(request: Request) -> Response:
         identity = caller(request)
-        lake: Facts = {}
+        unreachable: SwanLakeError | None = None
         try:
-            known = await context.lake_facts.get()
-        except SwanLakeError as unreachable:  # the rest is all the more needed
-            lake["error"] = unreachable.wire_message if identity.is_admin else None
-        else:
-            lake = lake_facts(known.value, identity) | {"age_seconds": round(known.age, 1)}
+            await context.lake_facts.get()
+        except SwanLakeError as error:  # the rest is all the more needed
+            unreachable = error
 
         def describe() -> bytes:
+            lake = _lake(context.lake_facts.aged, unreachable, identity)
             return json.dumps(status_facts(view, identity) | {"lake": lake}).encode()
 
         key = "status", identity.name, Scope.from_identity(identity)
@@ -64,6 +65,15 @@ def routes(context: StatusContext) -> list[BaseRoute]:
         Route("/status.json", status),
         Route("/api/history", history),
     ]
+
+
+def _lake(
+    known: Aged[LakeFacts] | None, unreachable: SwanLakeError | None, identity: Identity
+) -> Facts:
+    """The facts about the lake as they are known now, or why there are none."""
+    if known is None:
+        return {"error": unreachable.wire_message if unreachable and identity.is_admin else None}
+    return lake_facts(known.value, identity) | {"age_seconds": round(known.age, 1)}
 
 
 def _verbose(view: ServerView) -> str:

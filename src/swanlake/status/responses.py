@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 
 from starlette.requests import Request
@@ -21,6 +22,9 @@ _STATUS: Mapping[Code, int] = {
     Code.INTERNAL: 500,
 }
 
+#: How long a client may take to send a body.
+_BODY_SECONDS = 60.0
+
 
 def error_response(error: SwanLakeError) -> Response:
     """The error as JSON, with its identifier and message."""
@@ -30,10 +34,16 @@ def error_response(error: SwanLakeError) -> Response:
 
 
 async def read_body(request: Request, limit: int) -> bytes:
-    """The body of a request; raises InvalidRequest if it is longer than the limit."""
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > limit:
-            raise InvalidRequest(f"The body of the request is longer than {limit} bytes.")
-    return body
+    """The body of a request; raises InvalidRequest if it is too long or too slow."""
+    body = bytearray()
+    try:
+        async with asyncio.timeout(_BODY_SECONDS):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > limit:
+                    raise InvalidRequest(f"The body of the request is longer than {limit} bytes.")
+    except TimeoutError:
+        raise InvalidRequest(
+            f"The body of the request did not arrive within {_BODY_SECONDS:g} s."
+        ) from None
+    return bytes(body)

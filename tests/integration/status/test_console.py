@@ -437,6 +437,28 @@ def test_wrong_request_for_a_statement_is_refused(admin: Console, body: dict[str
     assert admin.run(**more).status_code == 400
 
 
+@pytest.mark.parametrize(
+    "body",
+    ["[" * 60_000, "NaN-", '{"sql": "\\udc00"}'],
+)
+def test_body_that_is_no_json_in_utf8_is_refused(admin: Console, body: str) -> None:
+    headers = {"x-swanlake-request": "1"}
+    refused = admin.http.post("/api/sql/run", content=body, headers=headers)
+    assert (refused.status_code, refused.json()["error"]) == (400, "INVALID_REQUEST")
+    assert "JSON" in refused.json()["message"]
+    admin.rows("FROM swanlake_recent_queries()")
+    admin.rows("FROM swanlake_audit()")
+
+
+def test_page_gets_a_part_of_rows_with_large_values(admin: Console) -> None:
+    answer = admin.rows("SELECT repeat('x', 20000) FROM range(9000)", limit=9000)
+    assert 0 < len(answer["rows"]) < 9000
+    assert not answer["is_complete"]
+    path = "/api/sql/download"
+    file = admin.http.get(path, params={"result": answer["result_id"], "format": "csv"})
+    assert len(file.content.splitlines()) == 9001
+
+
 def test_reader_cannot_write_and_sees_only_its_catalogs(console: Callable[..., Console]) -> None:
     reader = console(READER)
     refused = reader.run("CREATE TABLE t_of_reader (i INTEGER)")

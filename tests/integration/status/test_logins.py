@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import httpx
 import pytest
 
 from tests.credentials import write_tokens
+from tests.integration.status.console import SECONDS
 from tests.server_process import ServerProcess
 
 TOKEN = "a-token-of-sixteen-characters"
@@ -118,6 +120,32 @@ def test_session_ends_with_the_token_that_opened_it(
     while browser.get("/").status_code == 200:
         pass
     assert browser.get("/").status_code == 303
+
+
+def test_stream_ends_with_its_login(browser: httpx.Client) -> None:
+    log_in(browser)
+    with browser.stream(
+        "GET", "/api/live", params={"topic": "server"}, timeout=SECONDS
+    ) as response:
+        lines = response.iter_lines()
+        assert next(line for line in lines if line.startswith("event: ")) == "event: document"
+        assert httpx.post(
+            f"{browser.base_url}/logout",
+            headers={"origin": browser.headers["origin"]},
+            cookies=dict(browser.cookies),
+        ).is_redirect
+        for _ in lines:
+            pass  # until the stream ends
+
+
+def test_client_that_leaves_is_not_logged(server: ServerProcess, browser: httpx.Client) -> None:
+    url = browser.base_url
+    with socket.create_connection((url.host, url.port or 0)) as client:
+        head = f"POST /login HTTP/1.1\r\nhost: {url.host}:{url.port}\r\norigin: {server.status_url}"
+        client.sendall(f"{head}\r\ncontent-length: 9\r\nexpect: 100-continue\r\n\r\n".encode())
+        assert client.recv(100).startswith(b"HTTP/1.1 100")  # it waits for the body
+    assert log_in(browser).status_code == 303
+    assert "Traceback" not in server.log_text
 
 
 def test_body_of_a_form_is_limited(browser: httpx.Client) -> None:

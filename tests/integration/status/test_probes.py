@@ -126,6 +126,9 @@ def test_status_json_has_all_for_an_admin(server: ServerProcess) -> None:
     assert len(facts["statements"]["slow"]) >= 2
     assert facts["pipeline"]["state"] == "ready"
     eventually(lambda: _catalogs(server) == ["swanlake"])
+    with FlightSQLClient(server.url) as client:
+        client.execute("CALL swanlake_create_catalog('later')")
+    eventually(lambda: _catalogs(server) == ["later", "swanlake"])
     assert facts["lake"]["dead_letters"] == {"count": 0, "rows": 0, "newest": []}
 
 
@@ -141,7 +144,7 @@ def test_status_json_shows_others_only_what_is_theirs(tmp_path: Path) -> None:
         with FlightSQLClient(server.url, token=ADMIN) as client:
             client.execute("CREATE TABLE t (i INTEGER)")
             client.execute("INSERT INTO duckling_queue.t VALUES (1)")
-            client.execute("CALL swanlake_create_catalog('sales')")
+            client.execute("CALL swanlake_fork_catalog('swanlake', 'sales')")
         command = ["token", "create", "reader", "--role", "reader", "--grant", "sales=read"]
         created = CliRunner().invoke(swanlake, [*command, "--home", str(home)])
         token = assert_succeeded(created).strip()
@@ -154,7 +157,11 @@ def test_status_json_shows_others_only_what_is_theirs(tmp_path: Path) -> None:
         assert facts["queue"]["tables"] == []
         assert facts["statements"] == {"running": [], "errors": [], "slow": []}
         assert facts["open_sessions"] == []
-        assert [catalog["name"] for catalog in facts["lake"]["catalogs"]] == ["sales"]
+        [catalog] = facts["lake"]["catalogs"]
+        assert (catalog["name"], catalog["parent"]) == ("sales", None)
+        with FlightSQLClient(server.url, token=token) as client:
+            [row] = client.execute("FROM swanlake_catalogs()").to_pylist()
+        assert (row["catalog_name"], row["parent_name"]) == ("sales", None)
         assert all("detail" not in check for check in facts["health"]["checks"])
         assert httpx.get(address).status_code == 401
 

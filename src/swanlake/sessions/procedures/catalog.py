@@ -8,7 +8,6 @@ from swanlake.access.identity import Privilege, Role
 from swanlake.access.policy import check_new_name
 from swanlake.engine.instance import Engine
 from swanlake.errors import AlreadyExists, Code, QueryError
-from swanlake.lake.lake import Lake
 from swanlake.lake.metastore.base import CatalogInfo, checked_name
 from swanlake.lake.read.listing import SNAPSHOT_COLUMNS, snapshot_rows
 from swanlake.sessions.procedures.base import Procedure, ProcedureContext, Rows
@@ -25,8 +24,9 @@ _CATALOG = pa.schema(
 _COMMITTED = pa.schema([("catalog_name", pa.string()), ("snapshot_id", pa.int64())])
 
 
-def _catalog_rows(lake: Lake, infos: list[CatalogInfo]) -> Rows:
-    names = {info.id: info.name for info in lake.catalogs()}
+def _catalog_rows(context: ProcedureContext, infos: list[CatalogInfo]) -> Rows:
+    readable = (info for info in context.lake.catalogs() if context.may_read(info.name))
+    names = {info.id: info.name for info in readable}
     return [
         {
             "catalog_name": info.name,
@@ -41,7 +41,7 @@ def _catalog_rows(lake: Lake, infos: list[CatalogInfo]) -> Rows:
 
 def _catalogs(context: ProcedureContext) -> Rows:
     infos = [info for info in context.lake.catalogs() if context.may_read(info.name)]
-    return _catalog_rows(context.lake, infos)
+    return _catalog_rows(context, infos)
 
 
 def _check_free(engine: Engine, name: str) -> None:
@@ -55,12 +55,12 @@ def _check_free(engine: Engine, name: str) -> None:
 
 def _create_catalog(context: ProcedureContext, name: str) -> Rows:
     _check_free(context.engine, name)
-    return _catalog_rows(context.lake, [context.lake.create_catalog(name).info])
+    return _catalog_rows(context, [context.lake.create_catalog(name).info])
 
 
 def _fork_catalog(context: ProcedureContext, parent: str, name: str, at: int | None) -> Rows:
     _check_free(context.engine, name)
-    return _catalog_rows(context.lake, [context.lake.fork_catalog(parent, name, at).info])
+    return _catalog_rows(context, [context.lake.fork_catalog(parent, name, at).info])
 
 
 def _drop_catalog(context: ProcedureContext, name: str) -> Rows:
@@ -73,7 +73,7 @@ def _drop_catalog(context: ProcedureContext, name: str) -> Rows:
     info = context.lake.drop_catalog(name)
     for engine in context.engines():
         engine.detach(info.name)
-    return _catalog_rows(context.lake, [info])
+    return _catalog_rows(context, [info])
 
 
 def _create_schema(context: ProcedureContext, catalog: str, name: str) -> Rows:

@@ -198,8 +198,22 @@ class Documents:
                 "log_file": str(self._view.settings.home.absolute() / "logs" / "spark.log"),
             },
             "jobs": jobs[:_MAX_JOBS],
-            "transforms": _transforms(status.transforms, flushes),
+            "transforms": _transforms(
+                {
+                    source: into
+                    for source, into in status.transforms.items()
+                    if may_name(identity, source, *into)
+                },
+                flushes,
+            ),
         }
+
+
+def may_name(identity: Identity, *tables: str) -> bool:
+    """True if the caller may read the catalogs that these names of tables begin with."""
+    parts = [table.split(".") for table in tables]
+    catalogs = {each[0].strip('"') for each in parts if len(each) > 2}
+    return all(identity.privilege(catalog) >= Privilege.READ for catalog in catalogs)
 
 
 def plain(value: Any) -> Any:

@@ -18,11 +18,11 @@ from starlette.routing import Route
 
 from swanlake.access.identity import Identity
 from swanlake.access.scope import Scope
-from swanlake.errors import NotFound, ServerUnavailable, SwanLakeError
+from swanlake.errors import NotAuthenticated, NotFound, ServerUnavailable, SwanLakeError
 from swanlake.status.blocking import BlockingCalls, Snapshot
 from swanlake.status.console.documents import Documents
 from swanlake.status.context import StatusContext
-from swanlake.status.guard import caller
+from swanlake.status.guard import caller, current_caller
 
 #: How old a document may be that a page gets, and how often a stream looks for a newer one.
 _MAX_AGE_SECONDS = 0.9
@@ -31,7 +31,9 @@ _INTERVAL_SECONDS = 1.0
 _MAX_KEPT = 256
 #: More streams are refused; their pages ask every few seconds instead.
 _MAX_STREAMS = 200
-#: A stream says that it lives, and ends after a while: the next one checks the credentials again.
+#: Credentials may be revoked, and roles and grants may change, while a stream is open.
+_CHECK_SECONDS = 5.0
+#: A stream says that it lives, and ends after a while.
 _ALIVE_SECONDS = 15.0
 _STREAM_SECONDS = 300.0
 #: Threads for documents that need the lake's database; it can be slow.
@@ -66,7 +68,7 @@ class Feed:
             raise NotFound(f"There is no topic {topic!r}.")
         if self._streams >= _MAX_STREAMS:
             raise ServerUnavailable(f"There are {_MAX_STREAMS} live pages already.")
-        events = self._events(caller(request), topic, parameters)
+        events = self._events(request, topic, parameters)
         return StreamingResponse(events, media_type="text/event-stream")
 
     async def _send(self, request: Request) -> Response:
@@ -75,8 +77,9 @@ class Feed:
         return Response(content, media_type="application/json")
 
     async def _events(
-        self, identity: Identity, topic: str, parameters: Parameters
+        self, request: Request, topic: str, parameters: Parameters
     ) -> AsyncIterator[bytes]:
+        identity, checked_at = caller(request), time.monotonic()
         self._streams += 1
         try:
             ends_at = time.monotonic() + _STREAM_SECONDS
@@ -84,6 +87,8 @@ class Feed:
             sent_at = time.monotonic()
             yield b"retry: 2000\n\n"
             while time.monotonic() < ends_at:
+                if time.monotonic() > checked_at + _CHECK_SECONDS:
+                    identity, checked_at = await current_caller(request), time.monotonic()
                 for event in (
                     await self._event("document", identity, topic, parameters),
                     await self._event("server", identity, "server", {}),
@@ -97,6 +102,8 @@ class Feed:
                     sent_at = time.monotonic()
                     yield b": alive\n\n"
                 await asyncio.sleep(_INTERVAL_SECONDS)
+        except NotAuthenticated:
+            return  # the next request of the page says so
         finally:
             self._streams -= 1
 

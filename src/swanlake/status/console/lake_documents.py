@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from swanlake.access.identity import Identity, Privilege
 from swanlake.access.policy import require
 from swanlake.lake.catalog import Catalog
+from swanlake.lake.commit.commit_queue import CommitQueueStatus, WriterStatus
 from swanlake.lake.lake import DEFAULT_CATALOG
 from swanlake.lake.lifecycle.history import MaintenanceEntry
 from swanlake.lake.metastore.base import CatalogInfo
@@ -148,7 +149,23 @@ class LakeDocuments:
             "unneeded_files": survey.unneeded_files,
             "timeline": [_snapshot(each) for each in latest],
             "maintenance": self._maintenance(catalog) if identity.is_admin else None,
-            "lock": asdict(locks[0]) if locks else None,
+            "lock": self._lock(identity, locks[0]) if locks else None,
+        }
+
+    def _lock(self, identity: Identity, status: CommitQueueStatus) -> Document:
+        """The writers at a commit lock; the sessions of other callers have no name."""
+        if identity.is_admin:
+            return asdict(status)
+        sessions = self._view.registry.services.activity.sessions(identity)
+        own = {each.session_id for each in sessions}
+
+        def writer(each: WriterStatus) -> Document:
+            return asdict(each) | {"name": each.name if each.name in own else None}
+
+        return {
+            "catalog": status.catalog,
+            "holder": writer(status.holder),
+            "waiters": list(map(writer, status.waiters)),
         }
 
     def _table(self, catalog: Catalog, profile: TableProfile) -> Document:

@@ -25,8 +25,10 @@ async def read_json(request: Request, limit: int = 0) -> dict[str, Any]:
     """The body of a request, an object; raises InvalidRequest."""
     try:
         body = json.loads(await read_body(request, limit + _MORE_BYTES))
-    except ValueError:
-        raise InvalidRequest("The body of the request is not JSON.") from None
+        # JSON can name halves of characters, which no text in UTF-8 can hold.
+        json.dumps(body, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
+        raise InvalidRequest("The body of the request is not JSON in UTF-8.") from None
     if not isinstance(body, dict):
         raise InvalidRequest("The body of the request is not a JSON object.")
     return body

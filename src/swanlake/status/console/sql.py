@@ -33,7 +33,11 @@ _MAX_RUNNING = 16
 #: A statement that takes longer is stopped, unless query_timeout_seconds stops it earlier.
 _RUN_SECONDS = 3600.0
 _MAX_ROWS = 10_000
+#: Rows that are shown take about that much: values can be large.
+_MAX_BYTES = 8 * 1024 * 1024
 _MAX_RESULTS = 64
+#: Of the rows of all results that were shown. Beyond it, the oldest results are forgotten.
+_MAX_KEPT_BYTES = 64 * 1024 * 1024
 _SESSION = re.compile(r"[A-Za-z0-9-]{1,64}")
 
 
@@ -48,6 +52,7 @@ class KeptResult:
     #: None if all rows are in ``first``, or once they are being downloaded.
     rest: ResultStream | None
     is_whole: bool
+    bytes: int
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -141,14 +146,16 @@ class SqlPage:
         schema = stream.described_schema
         first: list[Any] = []
         rows: list[list[Any]] = []
-        is_complete = False
-        while not is_complete and len(rows) < limit:
+        is_complete, size = False, 0
+        while not is_complete and len(rows) < limit and size < _MAX_BYTES:
             batch = stream.read()
             if batch is None:
                 is_complete = True
             else:
-                rows += row_values(batch.slice(0, limit - len(rows)))
+                shown = min(limit - len(rows), _fitting_rows(batch, _MAX_BYTES - size))
+                rows += row_values(batch.slice(0, shown))
                 first.append(batch)
+                size += batch.nbytes
         read = sum(batch.num_rows for batch in first)
         if not is_complete and not stream.live and stream.total_rows == read:
             is_complete = True
@@ -157,7 +164,7 @@ class SqlPage:
         else:
             self._view.registry.add_result(stream)
         result = KeptResult(
-            identity.name, schema, first, None if is_complete else stream, is_complete
+            identity.name, schema, first, None if is_complete else stream, is_complete, size
         )
         result_id = self._keep(key, result) if len(schema) else None
         return _answer(
@@ -174,10 +181,21 @@ class SqlPage:
         result_id = f"{key.id}.{time.monotonic_ns():x}"
         with self._lock:
             self._results[key] = result_id, result
-            oldest = next(iter(self._results)) if len(self._results) > _MAX_RESULTS else None
-        if oldest is not None:
+            surplus = self._surplus()
+        for oldest in surplus:
             self._drop(oldest)
         return result_id
+
+    def _surplus(self) -> list[SessionKey]:
+        """The oldest results, as many as have to go; never the newest."""
+        size, number = sum(each.bytes for _, each in self._results.values()), len(self._results)
+        surplus = []
+        for key, (_, result) in list(self._results.items())[:-1]:
+            if number <= _MAX_RESULTS and size <= _MAX_KEPT_BYTES:
+                break
+            surplus.append(key)
+            size, number = size - result.bytes, number - 1
+        return surplus
 
     def _find(self, identity: Identity, result_id: str) -> KeptResult:
         with self._lock:
@@ -227,6 +245,11 @@ class _Batches:
         except NotFound:
             return  # it expired, or its session was closed
         self._registry.release_result(taken)
+
+
+def _fitting_rows(batch: Any, size: int) -> int:
+    """How many rows of a batch take that many bytes, if all are of one size; at least one."""
+    return max(int(batch.num_rows * min(size / max(batch.nbytes, 1), 1.0)), 1)
 
 
 def _answer(
