@@ -80,7 +80,7 @@ class Settings:
     otlp_endpoint: str = _setting(
         "",
         "URL of an OpenTelemetry collector that gets traces over HTTP: `http://host:4318`. Empty: "
-        "`OTEL_EXPORTER_OTLP_ENDPOINT`, else none. Needs `swanlake[opentelemetry]`.",
+        "`OTEL_EXPORTER_OTLP_ENDPOINT`, else none. Needs the extra `opentelemetry`.",
     )
 
     insecure: bool = _setting(

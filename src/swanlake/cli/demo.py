@@ -85,9 +85,9 @@ def demo(
 ) -> None:
     """Load a small data set, send events through the queue, flush, compact and fork.
 
-    It uses the server at --url. If none runs at the default address, it starts one for the time of
-    the demo, in a temporary directory. Its tables are in the schema demo. Exit codes: 0 success, 1
-    a step failed, 2 wrong arguments or no connection.
+    It uses the server at --url. With --home, or if none runs at the default address, it starts one
+    for the time of the demo, in that directory or in a temporary one. Its tables are in the schema
+    demo. Exit codes: 0 success, 1 a step failed, 2 wrong arguments or no connection.
     """
     is_chosen = ctx.get_parameter_source("url") is not click.core.ParameterSource.DEFAULT
     with ExitStack() as stack:

@@ -459,8 +459,8 @@ def _open_span_sender(endpoint: str) -> SpanSender | None:
         from swanlake.status.otlp import SpanSender
     except ImportError:
         raise ConfigError(
-            "Traces need OpenTelemetry: pip install 'swanlake[opentelemetry]', or unset "
-            "otlp_endpoint and OTEL_EXPORTER_OTLP_ENDPOINT."
+            "Traces need OpenTelemetry: run pip install '.[server,opentelemetry]' in a checkout, "
+            "or unset otlp_endpoint and OTEL_EXPORTER_OTLP_ENDPOINT."
         ) from None
     return SpanSender(endpoint)
 
