@@ -450,6 +450,26 @@ def test_body_that_is_no_json_in_utf8_is_refused(admin: Console, body: str) -> N
     admin.rows("FROM swanlake_audit()")
 
 
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("DATE 'infinity'", "infinity"),
+        ("TIMESTAMP '-infinity'", "-infinity"),
+        ("TIMESTAMPTZ '20000-01-01 00:00:00+00'", "20000-01-01 00:00:00.000000Z"),
+        ("[INTERVAL 1 DAY]", "[[0, 1, 0]]"),
+        ("{'d': DATE '290000-01-01'}", "<value out of range>"),
+    ],
+)
+def test_value_that_python_or_parquet_lacks_is_shown_and_downloaded(
+    admin: Console, value: str, shown: str
+) -> None:
+    answer = admin.rows(f"SELECT {value} AS v")
+    assert answer["rows"] == [[shown]]
+    for format in ("csv", "parquet"):
+        parameters = {"result": answer["result_id"], "format": format}
+        assert admin.http.get("/api/sql/download", params=parameters).content
+
+
 def test_page_gets_a_part_of_rows_with_large_values(admin: Console) -> None:
     answer = admin.rows("SELECT repeat('x', 20000) FROM range(9000)", limit=9000)
     assert 0 < len(answer["rows"]) < 9000

@@ -10,7 +10,7 @@ import pyarrow.csv as csv
 import pyarrow.parquet as parquet
 
 from swanlake.status.blocking import BlockingCalls
-from swanlake.status.console.values import text_value
+from swanlake.status.console.values import python_values, text_value
 
 #: The formats and their media types.
 FORMATS: Mapping[str, str] = {
@@ -113,7 +113,7 @@ class _File:
 
 
 def _as_text(column: Any) -> Any:
-    values = (None if value is None else text_value(value) for value in column.to_pylist())
+    values = (None if value is None else text_value(value) for value in python_values(column))
     return pa.array(list(values), pa.string())
 
 
@@ -130,7 +130,9 @@ def _in_csv(type_: Any) -> bool:
 
 
 def _in_parquet(type_: Any) -> bool:
-    return not (pa.types.is_union(type_) or _is_only_in_arrow(type_))
+    children = (type_.field(place).type for place in range(type_.num_fields))
+    is_unknown = pa.types.is_union(type_) or _is_only_in_arrow(type_)
+    return not is_unknown and all(map(_in_parquet, children))
 
 
 def _is_only_in_arrow(type_: Any) -> bool:

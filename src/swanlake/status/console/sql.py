@@ -143,6 +143,20 @@ class SqlPage:
         stream = outcome.stream
         if stream is None:
             return _answer([], [], affected=outcome.affected)
+        try:
+            return self._read_first(key, identity, outcome, stream, limit)
+        except BaseException:
+            stream.close()  # its session may go on
+            raise
+
+    def _read_first(
+        self,
+        key: SessionKey,
+        identity: Identity,
+        outcome: Outcome,
+        stream: ResultStream,
+        limit: int,
+    ) -> dict[str, Any]:
         schema = stream.described_schema
         first: list[Any] = []
         rows: list[list[Any]] = []

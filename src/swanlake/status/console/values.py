@@ -14,6 +14,8 @@ from swanlake.sessions.results.columns import PREFIX
 _MAX_INTEGER = 2**53
 #: Longer texts are cut off; a download has them whole.
 _MAX_TEXT = 4000
+#: DuckDB's infinite dates and timestamps.
+_INFINITIES = (2**31 - 1, 1 - 2**31, 2**63 - 1, 1 - 2**63)
 _TYPE_NAME = f"{PREFIX}TYPE_NAME".encode()
 
 
@@ -31,8 +33,30 @@ def column_facts(schema: Any) -> list[dict[str, Any]]:
 
 def row_values(batch: Any) -> list[list[Any]]:
     """The rows of a batch."""
-    columns = [[json_value(value) for value in column.to_pylist()] for column in batch.columns]
+    columns = [[json_value(value) for value in python_values(each)] for each in batch.columns]
     return [list(row) for row in zip(*columns, strict=True)]
+
+
+def python_values(column: Any) -> list[Any]:
+    """The values of a column; times that Python has not are texts."""
+    try:
+        values: list[Any] = column.to_pylist()
+    except (ValueError, OverflowError):
+        return [_python_value(scalar) for scalar in column]
+    return values
+
+
+def _python_value(scalar: Any) -> Any:
+    try:
+        return scalar.as_py()
+    except (ValueError, OverflowError):
+        value = getattr(scalar, "value", None)
+    if value in _INFINITIES:
+        return "infinity" if value > 0 else "-infinity"
+    try:
+        return scalar.cast(pa.string()).as_py()
+    except pa.ArrowException:
+        return "<value out of range>"
 
 
 def json_value(value: Any) -> Any:
