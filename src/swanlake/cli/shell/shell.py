@@ -330,7 +330,10 @@ class Shell:
         self._query(describe.functions(*call.arguments))
 
     def _do_users(self, call: Invocation) -> None:
-        print("Users and tokens belong to the lake: `swanlake user list`, `swanlake token list`.")
+        print(
+            "Users and tokens belong to the lake: `swanlake user list`, `swanlake token list`, or "
+            "as an admin CALL swanlake_users() and CALL swanlake_tokens()."
+        )
 
     def _do_schema(self, call: Invocation) -> None:
         rows = self._link.client.query(describe.definitions(*call.arguments)).rows()
