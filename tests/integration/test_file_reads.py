@@ -184,6 +184,20 @@ def test_columns_that_are_renamed_after_their_rows_were_written_keep_them(
         assert session.flight.query(sql).to_pylist() == extension.flight.query(sql).to_pylist()
 
 
+def test_a_global_collation_applies_to_all_files(deployment: Deployment) -> None:
+    """A server of its own: the setting lasts."""
+    deployment.add_server(SWANLAKE_MAX_SESSIONS="1000")
+    catalog = deployment.new_catalog()
+    session, admin = (catalog.session(len(deployment.servers) - 1) for _ in range(2))
+    session("CREATE TABLE t (s VARCHAR)")
+    session("INSERT INTO t SELECT 'swan' FROM range(20)")
+    session("INSERT INTO t SELECT 'SWAN' FROM range(20)")
+    query = "SELECT count(*) AS n FROM t WHERE s = 'SWAN'"
+    assert from_files(session, query).to_pylist() == [{"n": 20}]
+    admin("SET GLOBAL default_collation = 'nocase'")
+    assert session.flight.query(query).to_pylist() == [{"n": 40}]
+
+
 def test_parameters_choose_files(deployment: Deployment) -> None:
     catalog = catalog_with(
         deployment, TYPES, *("INSERT INTO t " + ROWS.format(100 * n, 100) for n in range(3))

@@ -20,6 +20,7 @@ from swanlake.engine.errors import may_invalidate
 from swanlake.engine.serial import SerialEngine
 from swanlake.errors import SwanLakeError
 from swanlake.lake.model.layout import Column, folded
+from swanlake.lake.model.stats import is_text
 from swanlake.lake.model.table_state import InlinedScan, ScanFile, TableState
 from swanlake.lake.read.pruning import select_files
 from swanlake.lake.read.snapshot_cache import CatalogRead, folded_name
@@ -162,7 +163,9 @@ class NativeReader:
         columns = (column.name for state in read.states for column in state.table.columns)
         if not plain.names_only(columns):
             return None
-        files = _Pruning(plain, read).select(bound)
+        # A SET GLOBAL may change the collation, by which texts are compared.
+        skips_texts = bool(self._session.engine.global_settings)
+        files = _Pruning(plain, read, skips_texts=skips_texts).select(bound)
         everything = [file for chosen in files for file in chosen]
         with_deletes = sum(file.has_deletes for file in everything)
         if len(everything) > _MAX_FILES or with_deletes > _MAX_FILES_WITH_DELETES:
@@ -216,8 +219,9 @@ class NativeReader:
 class _Pruning:
     """Chooses the files of a query's tables that may have rows for it."""
 
-    def __init__(self, plain: PlainQuery, read: CatalogRead) -> None:
+    def __init__(self, plain: PlainQuery, read: CatalogRead, *, skips_texts: bool) -> None:
         self._plain = plain
+        self._skips_texts = skips_texts
         self._states = read.states
         self._catalog = read.catalog
 
@@ -256,7 +260,11 @@ class _Pruning:
 
         return select_files(
             state.files,
-            [(by_name[column], condition) for column, condition in conditions],
+            [
+                (by_name[column], condition)
+                for column, condition in conditions
+                if not (self._skips_texts and is_text(by_name[column].type))
+            ],
             bounds,
             values,
         )
