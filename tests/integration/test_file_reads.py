@@ -184,18 +184,25 @@ def test_columns_that_are_renamed_after_their_rows_were_written_keep_them(
         assert session.flight.query(sql).to_pylist() == extension.flight.query(sql).to_pylist()
 
 
-def test_a_global_collation_applies_to_all_files(deployment: Deployment) -> None:
-    """A server of its own: the setting lasts."""
+@pytest.mark.parametrize("scope", ["", "GLOBAL "])
+def test_settings_of_all_sessions_apply(deployment: Deployment, scope: str) -> None:
+    """Without a scope, DuckDB sets these for all sessions; a server of its own, as they last."""
     deployment.add_server(SWANLAKE_MAX_SESSIONS="1000")
     catalog = deployment.new_catalog()
-    session, admin = (catalog.session(len(deployment.servers) - 1) for _ in range(2))
+    session, other = (catalog.session(len(deployment.servers) - 1) for _ in range(2))
     session("CREATE TABLE t (s VARCHAR)")
     session("INSERT INTO t SELECT 'swan' FROM range(20)")
     session("INSERT INTO t SELECT 'SWAN' FROM range(20)")
-    query = "SELECT count(*) AS n FROM t WHERE s = 'SWAN'"
-    assert from_files(session, query).to_pylist() == [{"n": 20}]
-    admin("SET GLOBAL default_collation = 'nocase'")
-    assert session.flight.query(query).to_pylist() == [{"n": 40}]
+    session("CREATE TABLE few (i INTEGER)")
+    session(f"CALL {catalog.name}.set_option('data_inlining_row_limit', 10)")
+    session("INSERT INTO few VALUES (1), (NULL)")
+    count = "SELECT count(*) AS n FROM t WHERE s = 'SWAN'"
+    assert from_files(session, count).to_pylist() == [{"n": 20}]
+    other(f"SET {scope}default_collation = 'nocase'")
+    other(f"SET {scope}default_null_order = 'nulls_first'")
+    assert session.flight.query(count).to_pylist() == [{"n": 40}]
+    few = session.flight.query("SELECT i FROM few ORDER BY i").to_pylist()
+    assert few == [{"i": None}, {"i": 1}]
 
 
 def test_parameters_choose_files(deployment: Deployment) -> None:

@@ -67,6 +67,9 @@ _DELETES = {
     StatementType.EXECUTE,
 }
 _MAY_ALTER = {StatementType.ALTER, StatementType.EXPLAIN}
+#: Settings of one session without a scope, and what a SET of one session begins with.
+_SESSION_SETTINGS = frozenset({"use", "schema", "search_path", "timezone"})
+_SESSION_SCOPES = ("session", "local", "variable", "time")
 _HARMLESS = {
     StatementType.SELECT,
     StatementType.PRAGMA,
@@ -238,9 +241,14 @@ class Statement:
         return self.type == StatementType.PRAGMA
 
     @property
-    def is_global(self) -> bool:
-        """True for a SET or RESET of all sessions."""
-        return self.is_setting and any(token.is_word("global") for token in self.tokens[1:2])
+    def may_be_global(self) -> bool:
+        """True for a SET or RESET that may change a setting of all sessions.
+
+        Without a scope DuckDB sets some settings for all, such as ``default_collation``.
+        """
+        if not self.is_setting or self.setting_name in _SESSION_SETTINGS:
+            return False
+        return not any(token.is_word(*_SESSION_SCOPES) for token in self.tokens[1:2])
 
     @property
     def setting_name(self) -> str:

@@ -291,7 +291,7 @@ class EngineSession:
                 self.transaction.changed_rows_of.add(self.folded_name(statement.written_table))
         if statement.is_setting:
             self.names.invalidate_location()
-            if statement.is_global:
+            if statement.may_be_global:
                 self.engine.global_settings += 1
             self._settings_changed += 1
             self._settings.pop(statement.setting_name, None)

@@ -20,7 +20,6 @@ from swanlake.engine.errors import may_invalidate
 from swanlake.engine.serial import SerialEngine
 from swanlake.errors import SwanLakeError
 from swanlake.lake.model.layout import Column, folded
-from swanlake.lake.model.stats import is_text
 from swanlake.lake.model.table_state import InlinedScan, ScanFile, TableState
 from swanlake.lake.read.pruning import select_files
 from swanlake.lake.read.snapshot_cache import CatalogRead, folded_name
@@ -263,7 +262,7 @@ class _Pruning:
             [
                 (by_name[column], condition)
                 for column, condition in conditions
-                if not (self._skips_texts and is_text(by_name[column].type))
+                if not (self._skips_texts and by_name[column].type == "varchar")
             ],
             bounds,
             values,
