@@ -419,7 +419,8 @@ class Engine:
         """A new connection; the caller closes it."""
         with self._lock:
             connection = self._root.cursor()
-            connection.execute(_PROGRESS)
+            with suppress(duckdb.Error):  # a broken instance fails each statement by itself
+                connection.execute(_PROGRESS)
             self._connections.add(connection)
             return connection
 
