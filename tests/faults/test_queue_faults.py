@@ -300,15 +300,20 @@ def metabase_url(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def start_peer(tmp_path: Path) -> Iterator[Callable[..., CrashingServer]]:
-    """Starts another server on the lake and home of a harness."""
+    """Starts another server on the lake and queue of a harness, with a home of its own."""
     with ExitStack() as stack:
 
         def start(harness: FaultHarness, **environment: str) -> CrashingServer:
-            settings = harness.server._environment | environment
-            # The last --home wins; the first argument only names the log and the fault file.
-            server = CrashingServer(
-                tmp_path / "peer", "--home", str(harness.server.home), **settings
-            )
+            shared = {
+                "SWANLAKE_DATA_PATH": str(harness.server.home / "data"),
+                "DUCKLING_QUEUE_ROOT": str(harness.root),
+            }
+            settings = harness.server._environment | shared | environment
+            home = tmp_path / "peer"
+            home.mkdir()
+            # SQLite's files have no setting of their own.
+            (home / "catalogs").symlink_to(harness.server.home / "catalogs")
+            server = CrashingServer(home, **settings)
             stack.callback(server.kill)
             return server.start()
 

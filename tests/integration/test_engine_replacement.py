@@ -221,7 +221,7 @@ def test_engine_is_kept_while_no_other_can_be_opened(
     location: LakeLocation, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     attach = f"ATTACH '{tmp_path / 'file.db'}' AS file"  # a file opens in one instance only
-    host = SharedHost(EngineSpec(location, tmp_path / "tmp", attach, max_cached_bytes=0))
+    host = SharedHost(EngineSpec(location, tmp_path / "tmp", init_sql=attach, max_cached_bytes=0))
     engines = host.engines
     change_schema(host)
     eventually(lambda: "cannot take its place" in caplog.text)
