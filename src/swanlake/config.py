@@ -79,8 +79,9 @@ class Settings:
 
     otlp_endpoint: str = _setting(
         "",
-        "URL of an OpenTelemetry collector that gets traces over HTTP: `http://host:4318`. Empty: "
-        "`OTEL_EXPORTER_OTLP_ENDPOINT`, else none. Needs the extra `opentelemetry`.",
+        "URL of an OpenTelemetry collector that gets traces and metrics over HTTP: "
+        "`http://host:4318`. Empty: `OTEL_EXPORTER_OTLP_ENDPOINT`, else none. Needs the extra "
+        "`opentelemetry`.",
     )
 
     insecure: bool = _setting(

@@ -12,8 +12,9 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,16 +64,17 @@ from swanlake.sessions.services import NativeParts, SessionServices
 from swanlake.status.checks import server_checks
 from swanlake.status.document import describe_server
 from swanlake.status.health import HealthMonitor
+from swanlake.status.otlp.collector import Signal
+from swanlake.status.statements import StatementCounters
 from swanlake.status.view import ServerState, ServerView
 
 if TYPE_CHECKING:
     from swanlake.status.http import StatusServer
-    from swanlake.status.otlp import SpanSender
+    from swanlake.status.otlp.metrics import MetricSender
+    from swanlake.status.otlp.spans import SpanSender
 
 log = logging.getLogger("swanlake.server")
 
-#: With one of them, OpenTelemetry knows where to send traces.
-_OTLP_VARIABLES = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _WILDCARDS = ("0.0.0.0", "::")
 #: Within the grace period: time for clients to fetch the results of finished statements.
 _FETCH_SECONDS = 5.0
@@ -202,6 +204,9 @@ class Server:
                 state=lambda: self._state,
             )
             undo.callback(self.view.health.stop)
+            self._metrics = self._open_metric_sender(settings.otlp_endpoint)
+            if self._metrics is not None:
+                undo.callback(self._metrics.close)
             try:
                 self._listener = Listener(
                     build_service, settings.port, lambda: read_tls(settings), tls
@@ -232,7 +237,8 @@ class Server:
         self._manager = manager or ServiceManager({})
         if self._manager.is_present:
             self.view.health.listeners.append(self._manager.follow)
-        if settings.status != "off" or self._manager.is_present:
+        is_health_shown = settings.status != "off" or self._metrics is not None
+        if is_health_shown or self._manager.is_present:
             self.view.health.start()
         if listener := listen_for_status(settings):
             self._status = self._open_status(listener, context, authenticator)
@@ -257,9 +263,25 @@ class Server:
         def identify(authorization: str, address: str) -> Identity:
             return authenticator.identify(Credentials(authorization, address))
 
-        status = StatusServer(self.view, site, identify, listener, tls)
+        status = StatusServer(self.view, self._statements, site, identify, listener, tls)
         status.start()
         return status
+
+    @cached_property
+    def _statements(self) -> StatementCounters:
+        """Counts the statements that end from now on; only metrics need it."""
+        statements = StatementCounters()
+        self.registry.services.activity.add_listener(statements.count)
+        return statements
+
+    def _open_metric_sender(self, endpoint: str) -> MetricSender | None:
+        """Sends metrics if a collector is configured."""
+        if not Signal.METRICS.is_sent(endpoint):
+            return None
+        with _opentelemetry():
+            from swanlake.status.otlp.metrics import MetricSender
+
+            return MetricSender(endpoint, self.view, self._statements)
 
     @property
     def status_url(self) -> str | None:
@@ -327,6 +349,8 @@ class Server:
         self._queue.stop(grace)
         self._scheduler.stop(max(deadline - time.monotonic(), 0))
         self._maintenance.close()
+        if self._metrics is not None:
+            self._metrics.close()  # what was counted last is sent, too
         self._runner.close()
         self._host.close()
         self._lake.close()
@@ -431,7 +455,7 @@ def serve(
         if ready_file is not None:
             with suppress(OSError):
                 ready_file.unlink()
-        longest = settings.shutdown_grace_seconds + _INTERRUPT_SECONDS + 6 * _CLOSE_SECONDS
+        longest = settings.shutdown_grace_seconds + _INTERRUPT_SECONDS + 7 * _CLOSE_SECONDS
         watchdog = threading.Timer(longest, os._exit, (0,))  # even if a thread hangs
         watchdog.daemon = True
         watchdog.start()
@@ -452,17 +476,28 @@ def _write_ready_file(path: Path, server: Server) -> None:
 
 
 def _open_span_sender(endpoint: str) -> SpanSender | None:
-    """Sends traces if a collector is configured; raises ConfigError if that is impossible."""
-    if not endpoint and not any(os.environ.get(name) for name in _OTLP_VARIABLES):
+    """Sends traces if a collector is configured."""
+    if not Signal.TRACES.is_sent(endpoint):
         return None
+    with _opentelemetry():
+        from swanlake.status.otlp.spans import SpanSender
+
+        return SpanSender(endpoint)
+
+
+@contextmanager
+def _opentelemetry() -> Iterator[None]:
+    """The block uses it; raises ConfigError if it or a variable of it is unusable."""
     try:
-        from swanlake.status.otlp import SpanSender
+        yield
     except ImportError:
         raise ConfigError(
-            "Traces need OpenTelemetry: run pip install '.[server,opentelemetry]' in a checkout, "
-            "or unset otlp_endpoint and OTEL_EXPORTER_OTLP_ENDPOINT."
+            "Traces and metrics over OTLP need OpenTelemetry: run pip install "
+            "'.[server,opentelemetry]' in a checkout, or unset otlp_endpoint and "
+            "OTEL_EXPORTER_OTLP_ENDPOINT."
         ) from None
-    return SpanSender(endpoint)
+    except ValueError as wrong:
+        raise ConfigError(f"OpenTelemetry cannot be used: {wrong}") from None
 
 
 def _file_rules(settings: Settings) -> FileRules:

@@ -6,4 +6,4 @@ request, ``logins`` finds its caller. Handlers do not block: they answer from sn
 ``blocking``. ``health`` works without the HTTP server, too.
 """
 
-__all__ = ["checks", "document", "health", "http", "otlp", "view"]
+__all__ = ["checks", "document", "health", "http", "otlp", "statements", "view"]

@@ -37,10 +37,8 @@ class StatusContext:
     history: History
 
     @classmethod
-    def open(cls, view: ServerView) -> StatusContext:
-        """The context of a server; statements are counted from now on."""
-        statements = StatementCounters()
-        view.registry.services.activity.add_listener(statements.count)
+    def open(cls, view: ServerView, statements: StatementCounters) -> StatusContext:
+        """The context of a server."""
         calls = BlockingCalls("swanlake-status-call", _CALL_THREADS)
         return cls(
             view,

@@ -20,7 +20,7 @@ def routes(context: StatusContext) -> list[BaseRoute]:
     """The route of ``/metrics``."""
 
     def read(scope: Scope) -> Scrape:
-        lake, engines = context.lake_facts.last, context.engines.last or ()
+        lake, engines = context.lake_facts.last, context.engines.last
         return Scrape(context.view, context.statements, scope, engines, lake)
 
     async def metrics(request: Request) -> Response:

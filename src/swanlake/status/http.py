@@ -18,6 +18,7 @@ from swanlake.status.app import create_app
 from swanlake.status.context import StatusContext
 from swanlake.status.logins import Identify
 from swanlake.status.site import Site
+from swanlake.status.statements import StatementCounters
 from swanlake.status.view import ServerView
 
 __all__ = ["Site", "StatusServer"]
@@ -62,12 +63,13 @@ class StatusServer:
     def __init__(
         self,
         view: ServerView,
+        statements: StatementCounters,
         site: Site,
         identify: Identify,
         listener: socket.socket,
         tls: ssl.SSLContext | None,
     ) -> None:
-        context = StatusContext.open(view)
+        context = StatusContext.open(view, statements)
         self._history = context.history
         config = uvicorn.Config(
             create_app(context, site, identify),

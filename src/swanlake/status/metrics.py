@@ -50,8 +50,9 @@ class Scrape:
     statements: StatementCounters
     #: Whose tables are named.
     scope: Scope
-    engines: tuple[EngineMemory, ...]
-    #: None until the lake was asked once.
+    #: None until the engines were asked once.
+    engines: tuple[EngineMemory, ...] | None
+    #: The same for the lake.
     lake: LakeFacts | None
 
     @cached_property
@@ -129,7 +130,28 @@ class ScrapeCollector:
             family = row.family(self._scrape)
             if family is not None:
                 yield family
-        yield from ProcessCollector(registry=None).collect()
+        yield from _PROCESS.collect()
+
+
+_PROCESS = ProcessCollector(registry=None)
+
+
+def process_rows() -> list[MetricRow]:
+    """The metrics that Prometheus' own client adds, with their values now."""
+    return [
+        MetricRow(
+            sample.name,
+            COUNTER if family.type == "counter" else GAUGE,
+            family.documentation,
+            _always(sample.value),
+        )
+        for family in _PROCESS.collect()
+        for sample in family.samples
+    ]
+
+
+def _always(value: float) -> Callable[[Scrape], Samples]:
+    return lambda _: value
 
 
 def _flag(value: object) -> float:
@@ -159,8 +181,8 @@ def _newest_runs(scrape: Scrape) -> dict[str, float] | None:
     return newest
 
 
-def _engine_bytes(scrape: Scrape, read: Callable[[EngineMemory], int]) -> float:
-    return float(sum(map(read, scrape.engines)))
+def _engine_bytes(scrape: Scrape, read: Callable[[EngineMemory], int]) -> float | None:
+    return None if scrape.engines is None else float(sum(map(read, scrape.engines)))
 
 
 def _sum(values: Iterable[float]) -> float:
@@ -408,7 +430,7 @@ METRICS = (
         "swanlake_engines",
         GAUGE,
         "DuckDB instances, retired ones included.",
-        lambda s: len(s.engines),
+        lambda s: None if s.engines is None else len(s.engines),
     ),
     MetricRow(
         "swanlake_engine_memory_bytes",
@@ -427,6 +449,30 @@ METRICS = (
         GAUGE,
         "Rows of results in memory that were not fetched yet.",
         lambda s: s.view.registry.result_bytes,
+    ),
+    MetricRow(
+        "swanlake_caller_memory_bytes",
+        GAUGE,
+        "What is kept in memory for callers: results, and rows that they send.",
+        lambda s: _sum(s.view.registry.services.memory.held().values()),
+    ),
+    MetricRow(
+        "swanlake_caller_memory_limit_bytes",
+        GAUGE,
+        "The limit of it, as caller_memory_bytes sets it.",
+        lambda s: s.view.registry.services.memory.limit,
+    ),
+    MetricRow(
+        "swanlake_snapshot_cache_bytes",
+        GAUGE,
+        "What is remembered of tables to read them without the extension.",
+        lambda s: s.view.registry.services.snapshots.bytes,
+    ),
+    MetricRow(
+        "swanlake_snapshot_cache_limit_bytes",
+        GAUGE,
+        "The setting snapshot_cache_bytes.",
+        lambda s: s.view.settings.snapshot_cache_bytes,
     ),
     MetricRow(
         "swanlake_arrow_memory_bytes",

@@ -1,32 +1,40 @@
-"""Sends traces to an OpenTelemetry collector, over OTLP and HTTP.
-
-Imported only by a server with an endpoint for traces: the package is optional.
-"""
+"""Sends traces to an OpenTelemetry collector."""
 
 from __future__ import annotations
 
-import os
 import secrets
-import socket
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from swanlake._internal.tracing import SpanRef, Trace
-from swanlake._version import __version__
 from swanlake.lake.model.table_ref import TableRef
 from swanlake.queue.flush.flusher import FlushReport
 from swanlake.sessions.run import Run
+from swanlake.status.otlp.collector import Signal
+from swanlake.status.otlp.delivery import DeliveryLog
+from swanlake.status.otlp.origin import SCOPE, read_resource
 
-_SERVICE = "swanlake"
-_FLUSH_MILLISECONDS = 2000
+_FLUSH_SECONDS = 2.0
+
+
+class _SpanExporter(OTLPSpanExporter):
+    """Logs failures once, in place of each."""
+
+    def __init__(self, endpoint: str | None) -> None:
+        super().__init__(endpoint=endpoint)
+        self._delivery = DeliveryLog(Signal.TRACES)
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        result = super().export(spans)
+        self._delivery.note(result is SpanExportResult.SUCCESS)
+        return result
 
 
 class SpanSender:
@@ -34,16 +42,9 @@ class SpanSender:
 
     def __init__(self, endpoint: str) -> None:
         """Without an endpoint, the variables of OpenTelemetry name it."""
-        url = f"{endpoint.rstrip('/')}/v1/traces" if endpoint else None
-        self._resource = Resource.create(
-            {
-                "service.name": os.environ.get("OTEL_SERVICE_NAME") or _SERVICE,
-                "service.version": __version__,
-                "service.instance.id": f"{socket.gethostname()}:{secrets.token_hex(4)}",
-            }
-        )
-        self._scope = InstrumentationScope("swanlake.server", __version__)
-        self._processor = BatchSpanProcessor(OTLPSpanExporter(endpoint=url))
+        self._resource = read_resource()
+        exporter = _SpanExporter(endpoint=Signal.TRACES.url(endpoint))
+        self._processor = BatchSpanProcessor(exporter)
 
     def send_statement(self, run: Run) -> None:
         """Sends the spans of a statement that has ended."""
@@ -71,8 +72,12 @@ class SpanSender:
 
     def close(self) -> None:
         """Sends what is left, within two seconds."""
-        self._processor.force_flush(_FLUSH_MILLISECONDS)
-        self._processor.shutdown()  # type: ignore[no-untyped-call]
+        # In a thread: while a collector hangs, it takes longer than it was told.
+        closing = threading.Thread(
+            target=self._processor.shutdown, name="swanlake-spans-close", daemon=True
+        )
+        closing.start()
+        closing.join(_FLUSH_SECONDS)
 
     def _send(
         self,
@@ -92,7 +97,7 @@ class SpanSender:
                 status=failed if step.failed else Status(),
                 start_time=step.started,
                 end_time=step.ended,
-                instrumentation_scope=self._scope,
+                instrumentation_scope=SCOPE,
             )
             self._processor.on_end(span)
         span = ReadableSpan(
@@ -106,7 +111,7 @@ class SpanSender:
             status=Status() if error is None else Status(StatusCode.ERROR, error),
             start_time=trace.started,
             end_time=time.time_ns(),
-            instrumentation_scope=self._scope,
+            instrumentation_scope=SCOPE,
         )
         self._processor.on_end(span)
 
