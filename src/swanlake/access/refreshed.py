@@ -1,4 +1,4 @@
-"""Credentials and keys that are loaded again when they are too old."""
+"""Credentials, keys and other facts that are loaded again when they are too old."""
 
 from __future__ import annotations
 
