@@ -509,6 +509,14 @@ def test_closing_the_page_stops_its_statement(admin: Console, server: ServerProc
     eventually(lambda: sql not in {each["sql"] for each in admin.get("statements")["running"]})
 
 
+def test_repeated_request_does_not_run_its_statement_again(admin: Console) -> None:
+    admin.run("CREATE TABLE once (i INTEGER)")
+    body = {"sql": "INSERT INTO once VALUES (1)", "session": "again", "query_id": str(uuid4())}
+    answers = [admin.post("sql/run", **body, limit=5).status_code for _ in range(2)]
+    assert answers == [200, 400]
+    assert admin.run("SELECT count(*) FROM once").json()["rows"] == [[1]]
+
+
 def test_download_has_all_rows_and_the_statement_runs_once(admin: Console) -> None:
     admin.rows("CREATE OR REPLACE TEMP SEQUENCE runs")
     answer = admin.rows("SELECT nextval('runs') AS n, i FROM range(300000) r(i)", limit=10)

@@ -353,7 +353,7 @@ ACTIVITY_PROCEDURES = (
         Role.READER,
         _locks,
         reads=True,
-        help="Who holds the commit lock of each catalog, and who waits for it.",
+        help="The holder and the waiters of the commit lock of each catalog.",
     ),
     Procedure(
         "swanlake_audit",

@@ -17,6 +17,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
+from swanlake._internal.lru_cache import LruCache
 from swanlake.access.identity import Identity
 from swanlake.errors import InvalidRequest, NotFound, ServerUnavailable, SwanLakeError
 from swanlake.sessions.ids import SessionKey
@@ -38,7 +39,7 @@ _MAX_BYTES = 8 * 1024 * 1024
 _MAX_RESULTS = 64
 #: Of the rows of all results that were shown. Beyond it, the oldest results are forgotten.
 _MAX_KEPT_BYTES = 64 * 1024 * 1024
-_SESSION = re.compile(r"[A-Za-z0-9-]{1,64}")
+_ID = re.compile(r"[A-Za-z0-9-]{1,64}")
 
 
 @dataclass
@@ -63,6 +64,8 @@ class SqlPage:
         self._view = context.view
         self._calls = BlockingCalls("swanlake-status-sql", _MAX_RUNNING)
         self._running = 0
+        #: The ids of the latest statements; used by the event loop only.
+        self._sent: LruCache[bool] = LruCache()
         #: By session: a page keeps the result of its last statement.
         self._results: OrderedDict[SessionKey, tuple[str, KeptResult]] = OrderedDict()
         self._lock = threading.Lock()
@@ -74,11 +77,16 @@ class SqlPage:
         limit = body.get("limit")
         if not isinstance(limit, int) or not 0 < limit <= _MAX_ROWS:
             raise InvalidRequest(f"The limit is not a number from 1 to {_MAX_ROWS}.")
-        if not _SESSION.fullmatch(session):
-            raise InvalidRequest("The id of the session has other characters than A-Z, 0-9 and -.")
+        if not _ID.fullmatch(session) or not _ID.fullmatch(query_id):
+            raise InvalidRequest("An id has other characters than A-Z, a-z, 0-9 and -.")
         if self._running >= _MAX_RUNNING:
             raise ServerUnavailable(f"{_MAX_RUNNING} statements of the console run already.")
         identity, address = caller(request), client_address(request)
+        # A browser repeats a request whose connection broke, although it may have been received.
+        sent = f"{identity.name} {query_id}"
+        if self._sent.get(sent):
+            raise InvalidRequest("This statement was received before; it is not run a second time.")
+        self._sent.put(sent, True)
         key = SessionKey(identity.name, f"console-{session}")
         is_gone = threading.Event()
         watching = asyncio.create_task(_watch(request, is_gone))
